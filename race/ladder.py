@@ -1,0 +1,109 @@
+"""Model ladders: the sizes a plan chooses among, with the recipe they are compared under."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from race.errors import InvalidInput
+from race.flops import Architecture
+from race.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class LadderModel:
+    """One rung.
+
+    Attributes
+    ----------
+    name
+        As users and records spell it.
+    architecture
+        What the accounting reads.
+    params
+        Parameters, all of them; the surrogate's size axis is log(params).
+    """
+
+    name: str
+    architecture: Architecture
+    params: int
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """At least two models, ascending in size, and the recipe defaults they share.
+
+    ``recipe_defaults`` are `Recipe` fields other than ``reward``.
+    """
+
+    name: str
+    models: tuple[LadderModel, ...]
+    recipe_defaults: tuple[tuple[str, object], ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.models) < 2:
+            found = ", ".join(m.name for m in self.models) or "no model"
+            raise InvalidInput(
+                f"ladder: found {found}; allowed is at least 2 models, since a plan compares sizes"
+            )
+        names = [m.name for m in self.models]
+        if len(set(names)) < len(names):
+            raise InvalidInput(f"ladder: found {', '.join(names)}; allowed is each model once")
+
+    def recipe(self, reward: str, **changes: object) -> Recipe:
+        """The ladder's default recipe under ``reward``, with ``changes``."""
+        return Recipe.from_dict({**dict(self.recipe_defaults), "reward": reward, **changes})
+
+    def __getitem__(self, name: str) -> LadderModel:
+        for model in self.models:
+            if model.name.lower() == name.lower():
+                return model
+        raise InvalidInput(
+            f"model: found {name!r}, which is not on ladder {self.name!r}; allowed are "
+            + ", ".join(m.name for m in self.models)
+        )
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and any(m.name.lower() == name.lower() for m in self.models)
+
+
+_BUILT_IN: dict[str, tuple[str, ...]] = {
+    "qwen2.5": ("Qwen2.5-1.5B-Instruct", "Qwen2.5-3B-Instruct", "Qwen2.5-7B-Instruct"),
+    "qwen3": ("Qwen3-0.6B", "Qwen3-1.7B", "Qwen3-4B"),
+    "nano": ("nano-s", "nano-m", "nano-l"),
+}
+_NANO_DEFAULTS = (
+    ("prompts_per_step", 16),
+    ("prompt_tokens", 16),
+    ("completion_tokens", 32),
+)
+DEFAULT_LADDER = "qwen2.5"
+
+
+def model(name: str, *, config: object | None = None) -> LadderModel:
+    """One ladder model by name; ``config`` (path, dict, ...) overrides the built-in table."""
+    arch = Architecture.from_config(name if config is None else config)
+    return LadderModel(name, arch, arch.params())
+
+
+def ladder(spec: str | Sequence[str] = DEFAULT_LADDER) -> Ladder:
+    """A built-in ladder (``qwen2.5``, ``qwen3``, ``nano``) or a comma-separated list of models.
+
+    Raises
+    ------
+    InvalidInput
+        Unknown name, fewer than two models, or a model twice.
+    """
+    if isinstance(spec, str) and spec.lower() in _BUILT_IN:
+        key = spec.lower()
+        defaults = _NANO_DEFAULTS if key == "nano" else ()
+        return Ladder(key, tuple(model(n) for n in _BUILT_IN[key]), defaults)
+    names = [n.strip() for n in (spec.split(",") if isinstance(spec, str) else spec) if n.strip()]
+    if len(names) == 1 and "/" not in names[0] and not names[0].lower().startswith("qwen"):
+        # A lone word is more likely a misspelt ladder than a one-model ladder: name both possibilities.
+        raise InvalidInput(
+            f"ladder: found {names[0]!r}; allowed are {', '.join(_BUILT_IN)} or at least 2 models separated "
+            "by commas"
+        )
+    models = sorted((model(n) for n in names), key=lambda m: m.params)
+    return Ladder(",".join(m.name for m in models), tuple(models))
