@@ -129,7 +129,9 @@ class Architecture:
         for per_layer in ("windows", "sparse"):
             if len(getattr(self, per_layer)) != self.layers:
                 found = len(getattr(self, per_layer))
-                raise InvalidInput(f"{per_layer}: {found} entries for {self.layers} layers; give one per layer")
+                raise InvalidInput(
+                    f"{per_layer}: {found} entries for {self.layers} layers; give one per layer"
+                )
         for window in self.windows:
             if window is not None:
                 positive_int("windows", window)
@@ -141,7 +143,9 @@ class Architecture:
             positive_int("num_labels", self.num_labels)
 
     @classmethod
-    def from_config(cls, source: object, *, head: Head | None = None, num_labels: int | None = None) -> Architecture:
+    def from_config(
+        cls, source: object, *, head: Head | None = None, num_labels: int | None = None
+    ) -> Architecture:
         """Read an architecture from wherever a Hugging Face config may be.
 
         Parameters

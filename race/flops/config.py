@@ -1,0 +1,251 @@
+"""From a Hugging Face config, wherever it is, to an ``Architecture``."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from race.errors import CannotDo, InvalidInput
+from race.flops.architecture import Architecture, Head, MoE
+from race.flops.families import FAMILIES, Family
+from race.flops.models import builtin_config, builtin_names
+
+#: Heads by the ending of the class name in a config's ``architectures``.
+_HEADS: tuple[tuple[str, Head], ...] = (
+    ("ForCausalLM", "lm"),
+    ("ForConditionalGeneration", "lm"),
+    ("ForTokenClassification", "token-classification"),
+    ("ForSequenceClassification", "sequence-classification"),
+    ("ForProcessRewardModel", "mlp-score"),
+    ("ForRewardModel", "mlp-score"),
+    ("Model", "none"),
+)
+
+
+def read_architecture(source: object) -> Architecture:
+    """See ``Architecture.from_config``."""
+    if isinstance(source, Architecture):
+        return source
+    if isinstance(source, Mapping):
+        return parse(dict(source))
+    if isinstance(source, Path):
+        return _from_path(source)
+    if isinstance(source, str):
+        return _from_name(source)
+    to_dict = getattr(source, "to_dict", None)
+    if callable(to_dict):
+        return parse(dict(to_dict()))
+    raise InvalidInput(
+        f"model: cannot read an architecture from {type(source).__name__}; give a name, a path, a dict or a config"
+    )
+
+
+def _from_name(name: str) -> Architecture:
+    config = builtin_config(name)
+    if config is not None:
+        return parse(config, name=name)
+    path = Path(name).expanduser()
+    if path.exists():
+        return _from_path(path)
+    if _looks_like_hub_id(name):
+        return _from_hub(name)
+    near = difflib.get_close_matches(name.lower(), builtin_names(), n=3, cutoff=0.5)
+    hint = f"; did you mean {', '.join(near)}" if near else ""
+    raise InvalidInput(
+        f"model: {name!r} is not a built-in name, a path or a hub id{hint}; built-in: {', '.join(builtin_names())}"
+    )
+
+
+def _looks_like_hub_id(name: str) -> bool:
+    owner, slash, repo = name.partition("/")
+    return bool(slash and owner and repo) and "/" not in repo and not name.startswith((".", "~"))
+
+
+def _from_path(path: Path) -> Architecture:
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidInput(f"model: no config.json at {path}") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InvalidInput(f"model: {file} is not a readable config.json ({error})") from None
+    if not isinstance(config, dict):
+        raise InvalidInput(f"model: {file} does not hold a JSON object")
+    return parse(config, name=path.name if path.is_dir() else path.parent.name or path.name)
+
+
+def _from_hub(name: str) -> Architecture:
+    near = difflib.get_close_matches(name.lower(), builtin_names(), n=3, cutoff=0.6)
+    hint = f"; nearest built-in: {', '.join(near)}" if near else ""
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError:
+        raise CannotDo(
+            f"model: {name!r} is not built in, and huggingface_hub is not installed to fetch it{hint}"
+        ) from None
+    try:
+        file = Path(hf_hub_download(name, "config.json"))
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # hub and network errors derive from OSError, bad ids from ValueError
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CannotDo(f"model: cannot fetch config.json of {name!r} from the hub ({reason}){hint}") from None
+    return parse(config, name=name)
+
+
+def parse(config: dict[str, Any], *, name: str | None = None) -> Architecture:
+    """Turn the fields of a config into an ``Architecture``; ``InvalidInput`` names what is missing."""
+    name = name or config.get("_name_or_path") or config.get("model_type") or "model"
+    outer = config
+    if isinstance(config.get("text_config"), Mapping):  # e.g. Gemma 3: the language model of a multimodal one
+        config = {"architectures": config.get("architectures"), **config["text_config"]}
+        if config.get("architectures") is None:
+            config["architectures"] = outer.get("architectures")
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        found = repr(model_type) if model_type is not None else "missing"
+        raise InvalidInput(f"model_type: {found} is not supported; known: {', '.join(sorted(FAMILIES))}")
+    family = FAMILIES[model_type]
+    fields = _Fields({**family.defaults, **{k: v for k, v in config.items() if v is not None}}, name)
+    layers = fields.integer("num_hidden_layers")
+    heads = fields.integer("num_attention_heads")
+    hidden = fields.integer("hidden_size")
+    head_dim = fields.integer("head_dim", default=_head_dim(hidden, heads, fields))
+    moe, sparse = _moe(family, model_type, fields, layers)
+    head, num_labels = _head(config)
+    return Architecture(
+        name=name,
+        family=model_type,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=fields.integer("num_key_value_heads", default=heads),
+        head_dim=head_dim,
+        intermediate=fields.integer("intermediate_size"),
+        vocab=fields.integer("vocab_size"),
+        tied=fields.boolean("tie_word_embeddings", default=False),
+        windows=_windows(family, config, fields, layers),
+        sparse=sparse,
+        moe=moe,
+        head=head,
+        num_labels=num_labels,
+        fused=family.fused,
+        qkv_bias=fields.flag(family.qkv_bias),
+        o_bias=fields.flag(family.o_bias),
+        mlp_bias=fields.flag(family.mlp_bias),
+        qk_norm=family.qk_norm,
+        norms_per_layer=family.norms_per_layer,
+        rotary_dim=_rotary_dim(fields, head_dim),
+        rotary_tables=family.rotary_tables,
+    )
+
+
+class _Fields:
+    """Typed look-ups in a config that name the field when it is missing or of the wrong type."""
+
+    def __init__(self, values: Mapping[str, Any], name: str) -> None:
+        self.values = values
+        self.name = name
+
+    def integer(self, field: str, default: int | None = None) -> int:
+        value = self.values.get(field, default)
+        if value is None:
+            raise InvalidInput(f"{field}: missing in the config of {self.name}")
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidInput(f"{field}: {value!r} in the config of {self.name} is not a whole number >= 1")
+        return value
+
+    def boolean(self, field: str, default: bool) -> bool:
+        value = self.values.get(field, default)
+        if not isinstance(value, bool):
+            raise InvalidInput(f"{field}: {value!r} in the config of {self.name} is not true or false")
+        return value
+
+    def flag(self, rule: bool | str) -> bool:
+        return rule if isinstance(rule, bool) else self.boolean(rule, False)
+
+
+def _head_dim(hidden: int, heads: int, fields: _Fields) -> int | None:
+    """``hidden / heads`` where it divides; otherwise the config has to say."""
+    if "head_dim" in fields.values or hidden % heads:
+        return None
+    return hidden // heads
+
+
+def _rotary_dim(fields: _Fields, head_dim: int) -> int:
+    rope = fields.values.get("rope_parameters") or fields.values.get("rope_scaling") or {}
+    fraction = rope.get("partial_rotary_factor") or fields.values.get("partial_rotary_factor") or 1.0
+    return int(head_dim * float(fraction))
+
+
+def _windows(
+    family: Family, config: Mapping[str, Any], fields: _Fields, layers: int
+) -> tuple[int | None, ...]:
+    if family.windows == "never":
+        return (None,) * layers
+    given = config.get("layer_types")
+    if given is not None and family.windows not in ("all", "if_used"):
+        return _from_layer_types(given, fields, layers)
+    uses = fields.boolean("use_sliding_window", False)
+    if family.windows in ("from_max", "even_below_max", "if_used") and not uses:
+        return (None,) * layers
+    if fields.values.get("sliding_window") is None or (
+        family.windows == "all" and config.get("sliding_window", 1) is None
+    ):
+        return (None,) * layers
+    window = fields.integer("sliding_window")
+    if family.windows in ("all", "if_used"):
+        return (window,) * layers
+    if family.windows == "pattern":
+        period = fields.integer("sliding_window_pattern")
+        return tuple(window if (i + 1) % period else None for i in range(layers))
+    last = fields.integer("max_window_layers")
+    if family.windows == "from_max":
+        return tuple(window if i >= last else None for i in range(layers))
+    return tuple(window if i % 2 == 0 and i < last else None for i in range(layers))
+
+
+def _from_layer_types(given: Any, fields: _Fields, layers: int) -> tuple[int | None, ...]:
+    known = ("full_attention", "sliding_attention")
+    if (
+        not isinstance(given, (list, tuple))
+        or len(given) != layers
+        or any(kind not in known for kind in given)
+    ):
+        raise InvalidInput(
+            f"layer_types: the config of {fields.name} must list {layers} of {', '.join(known)}, found {given!r}"
+        )
+    return tuple(fields.integer("sliding_window") if kind == "sliding_attention" else None for kind in given)
+
+
+def _moe(
+    family: Family, model_type: str, fields: _Fields, layers: int
+) -> tuple[MoE | None, tuple[bool, ...]]:
+    if not family.moe:
+        return None, (False,) * layers
+    experts_field = "num_local_experts" if "num_local_experts" in fields.values else "num_experts"
+    experts, top_k = fields.integer(experts_field), fields.integer("num_experts_per_tok")
+    if model_type == "mixtral":
+        return MoE(experts, top_k, fields.integer("intermediate_size")), (True,) * layers
+    shared = fields.integer("shared_expert_intermediate_size") if model_type == "qwen2_moe" else 0
+    moe = MoE(experts, top_k, fields.integer("moe_intermediate_size"), shared)
+    step, dense = fields.integer("decoder_sparse_step", 1), set(fields.values.get("mlp_only_layers") or ())
+    return moe, tuple(i not in dense and (i + 1) % step == 0 for i in range(layers))
+
+
+def _head(config: Mapping[str, Any]) -> tuple[Head, int]:
+    names = config.get("architectures") or ["ForCausalLM"]
+    for ending, head in _HEADS:
+        if str(names[0]).endswith(ending):
+            if head in ("lm", "none"):
+                return head, 0
+            labels = config.get("num_labels") or len(config.get("id2label") or ()) or 2
+            return head, int(labels)
+    raise InvalidInput(
+        f"architectures: {names[0]!r} has a head we do not know; known endings: {', '.join(e for e, _ in _HEADS)}"
+    )
