@@ -125,7 +125,8 @@ class UnitCosts:
         reused = min(max(trained - generated, 0), generated)
         return Allocation(
             search=prompts * self.search_group,
-            learning=self.update * trained + self.old_logprobs * reused
+            learning=self.update * trained
+            + self.old_logprobs * reused
             + self.reference * min(trained, generated),
             reward=self.reward * generated,
         )
@@ -167,7 +168,9 @@ class UnitCosts:
 
 
 @lru_cache(maxsize=4096)
-def _costs(arch: Architecture, lora: LoraSpec | None, attention: Attention, checkpointing: bool) -> CostFunctions:
+def _costs(
+    arch: Architecture, lora: LoraSpec | None, attention: Attention, checkpointing: bool
+) -> CostFunctions:
     return cost_functions(arch, lora=lora, attention=attention, gradient_checkpointing=checkpointing)
 
 
@@ -333,8 +336,10 @@ def allocation_from_dict(data: Mapping[str, Any], *, where: str) -> Allocation:
     values = []
     for phase in ("search", "learning", "reward"):
         value = data.get(phase)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not (
-            math.isfinite(value) and value >= 0
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not (math.isfinite(value) and value >= 0)
         ):
             raise InvalidInput(f"{where}.{phase}: found {value!r}; allowed is a finite number of FLOPs >= 0")
         values.append(value)

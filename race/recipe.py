@@ -84,7 +84,9 @@ class Recipe:
         _check_real("update_ratio", self.update_ratio, MIN_UPDATE_RATIO, MAX_UPDATE_RATIO)
         _check_real("learning_rate", self.learning_rate, 1e-4, 1e4)
         if self.lora is not None and not isinstance(self.lora, LoraSpec):
-            raise InvalidInput(f"lora: found {self.lora!r}; allowed is a LoraSpec or None for full fine-tuning")
+            raise InvalidInput(
+                f"lora: found {self.lora!r}; allowed is a LoraSpec or None for full fine-tuning"
+            )
         for name in ("kl", "prefix_caching", "gradient_checkpointing"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidInput(f"{name}: found {getattr(self, name)!r}; allowed are true and false")
@@ -115,7 +117,9 @@ class Recipe:
         known = {f.name for f in fields(cls)}
         unknown = sorted(set(data) - known)
         if unknown:
-            raise InvalidInput(f"{where}: unknown field {unknown[0]!r}; allowed are {', '.join(sorted(known))}")
+            raise InvalidInput(
+                f"{where}: unknown field {unknown[0]!r}; allowed are {', '.join(sorted(known))}"
+            )
         if "reward" not in data:
             raise InvalidInput(f"{where}.reward: missing; a recipe needs its reward system")
         values = dict(data)
@@ -142,7 +146,9 @@ def _check_int(name: str, value: Any, low: int) -> None:
 
 
 def _check_real(name: str, value: Any, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (
-        math.isfinite(value) and low <= value <= high
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not (math.isfinite(value) and low <= value <= high)
     ):
         raise InvalidInput(f"{name}: found {value!r}; allowed is a number from {low:g} to {high:g}")

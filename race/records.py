@@ -77,8 +77,9 @@ class PilotSpec:
     @classmethod
     def from_dict(cls, data: Any, *, where: str = "spec") -> PilotSpec:
         """Build from plain JSON types, checking every field."""
-        values = _object(data, where, required=("model", "params", "recipe", "rho", "budget"),
-                         optional=("seed", "targets"))
+        values = _object(
+            data, where, required=("model", "params", "recipe", "rho", "budget"), optional=("seed", "targets")
+        )
         values["recipe"] = Recipe.from_dict(values["recipe"], where=f"{where}.recipe")
         values["targets"] = tuple(values.get("targets", ("native",)))
         return cls(**values)
@@ -129,7 +130,9 @@ class Curve:
         values = _object(data, where, required=("step", "flops", "value", "se"))
         for name, items in values.items():
             if not isinstance(items, Sequence) or isinstance(items, str):
-                raise InvalidInput(f"{where}.{name}: found {type(items).__name__}; allowed is a list of numbers")
+                raise InvalidInput(
+                    f"{where}.{name}: found {type(items).__name__}; allowed is a list of numbers"
+                )
         return cls(**{name: tuple(items) for name, items in values.items()})
 
 
@@ -230,16 +233,23 @@ class PilotRecord:
             required=("id", "evidence", "spec", "flops", "curves", "health"),
             optional=("steps", "seconds", "provenance"),
         )
-        flops = _object(values.pop("flops"), f"{where}.flops", required=("search", "learning", "reward"),
-                        optional=("total", "eval"))
-        health = _object(values.pop("health"), f"{where}.health", required=("status",),
-                         optional=("reason", "flags"))
+        flops = _object(
+            values.pop("flops"),
+            f"{where}.flops",
+            required=("search", "learning", "reward"),
+            optional=("total", "eval"),
+        )
+        health = _object(
+            values.pop("health"), f"{where}.health", required=("status",), optional=("reason", "flags")
+        )
         curves = values.pop("curves")
         for name in ("seconds", "provenance"):
             if not isinstance(values.get(name, {}), Mapping):
                 raise InvalidInput(f"{where}.{name}: allowed is an object")
         if not isinstance(curves, Mapping):
-            raise InvalidInput(f"{where}.curves: found {type(curves).__name__}; allowed is an object by target")
+            raise InvalidInput(
+                f"{where}.curves: found {type(curves).__name__}; allowed is an object by target"
+            )
         allocation = allocation_from_dict(flops, where=f"{where}.flops")
         if "total" in flops and not math.isclose(float(flops["total"]), allocation.total, rel_tol=1e-9):
             raise InvalidInput(
@@ -278,8 +288,10 @@ def _object(
 
 def _number(name: str, value: Any, *, low: float, high: float = math.inf, whole: bool = False) -> None:
     kinds = (int,) if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not (
-        math.isfinite(value) and low <= value <= high
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, kinds)
+        or not (math.isfinite(value) and low <= value <= high)
     ):
         what = "a whole number" if whole else "a number"
         span = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of at least {low:g}"

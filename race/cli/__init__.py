@@ -1,0 +1,54 @@
+"""The command line: RACE's composition root.
+
+The only place that may look up from `race` to `surrogate`, `planner` and `real_runs`, and it does so lazily,
+inside functions, so that ``race --help`` stays near the interpreter's own start-up time.
+
+Exit codes: 0 done, 1 ran but could not do it (`race.errors.CannotDo`), 2 bad usage (`race.errors.InvalidInput`).
+Every failure is one line on stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from race.errors import RaceError
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point of the ``race`` command."""
+    sys.exit(run(argv))
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    import typer
+
+    from race.cli.app import app
+
+    # typer vendors click in newer releases and depends on it in older ones; the base class is in the mro of both.
+    usage_error = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(
+            args=list(argv) if argv is not None else None, prog_name="race", standalone_mode=False
+        )
+    except RaceError as error:
+        return _fail(str(error), error.exit_code)
+    except typer.Abort:
+        return _fail("interrupted; everything already written is kept", 1)
+    except KeyboardInterrupt:
+        return _fail("interrupted; everything already written is kept", 1)
+    except BrokenPipeError:
+        # `race plan | head` closed the pipe: not an error, but nothing more can be written.
+        sys.stdout = None  # type: ignore[assignment]
+        return 0
+    except usage_error as error:
+        message = error.format_message()  # type: ignore[attr-defined]
+        return _fail(f"{message} (see --help)" if message else "no command given (see --help)", 2)
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    return code

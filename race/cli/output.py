@@ -1,0 +1,64 @@
+"""How commands speak: one JSON object, or a readable table, on stdout; everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+JsonFlag = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.", show_default=False)
+]
+
+
+def emit(data: Mapping[str, Any], as_json: bool, render: Callable[[Console], None]) -> None:
+    """Print ``data`` as one JSON object, or let ``render`` draw it for people."""
+    if as_json:
+        sys.stdout.write(json.dumps(_finite(data), allow_nan=False) + "\n")
+        return
+    render(console())
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A rich console; honours NO_COLOR, falls back to 80 columns when piped."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+
+
+def note(message: str) -> None:
+    """One line on stderr that is not an error."""
+    print(f"note: {message}", file=sys.stderr)
+
+
+def table(columns: Iterable[str | tuple[str, str]], *, title: str | None = None) -> Table:
+    """A plain table; a column given as ``(name, "right")`` is right-aligned."""
+    from rich import box
+    from rich.table import Table
+
+    result = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    for column in columns:
+        name, justify = column if isinstance(column, tuple) else (column, "left")
+        result.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    return result
+
+
+def _finite(value: Any) -> Any:
+    """JSON-ready copy: numpy scalars to Python, NaN and infinity to null (JSON has neither)."""
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    if hasattr(value, "item") and not isinstance(value, (str, bytes)):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
