@@ -7,15 +7,23 @@ same numbers in closed form for planners. Nothing here imports torch.
 
 from race.flops.architecture import Architecture, MoE, ParameterCount
 from race.flops.costs import CostFunctions, cost_functions
+from race.flops.count import Convention, FlopCount
 from race.flops.lora import LoraSpec
 from race.flops.models import builtin_names
+from race.flops.passes import forward_flops, generate_flops, logprob_flops, update_flops
 
 __all__ = [
     "Architecture",
+    "Convention",
     "CostFunctions",
+    "FlopCount",
     "LoraSpec",
     "MoE",
     "ParameterCount",
     "builtin_names",
     "cost_functions",
+    "forward_flops",
+    "generate_flops",
+    "logprob_flops",
+    "update_flops",
 ]

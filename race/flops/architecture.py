@@ -173,10 +173,19 @@ class Architecture:
         new_head = head or architecture.head
         return replace(architecture, head=new_head, num_labels=num_labels or architecture.num_labels)
 
-    def params(self, lora: LoraSpec | None = None) -> ParameterCount:
-        """Count parameters; ``lora=None`` means that everything is trained.
+    @property
+    def distinct_windows(self) -> tuple[int | None, ...]:
+        """The different sliding windows of the layers (``None``: full attention), in order of appearance."""
+        return tuple(dict.fromkeys(self.windows))
 
-        Equal to ``sum(p.numel() for p in model.parameters())`` of the Hugging Face module.
+    def params(self) -> int:
+        """All parameters, each counted once: the N of tables and of the size axis."""
+        return self.count_params().total
+
+    def count_params(self, lora: LoraSpec | None = None) -> ParameterCount:
+        """Parameters by role; ``lora=None`` means that everything is trained.
+
+        ``total`` equals ``sum(p.numel() for p in model.parameters())`` of the Hugging Face module.
         """
         from race.flops.parameters import count_parameters
 

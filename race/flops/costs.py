@@ -140,7 +140,7 @@ def cost_functions(
     """Build the cost functions of ``arch``; ``lora=None`` is full fine-tuning. See ``update_flops``."""
     convention = check_attention(attention)
     training = training_of(lora, gradient_checkpointing, use_reentrant, input_require_grads)
-    windows = tuple(dict.fromkeys(arch.windows))
+    windows = arch.distinct_windows
     forward = SequenceCost(by_unit(forward_rates(arch, lora, rotary)), windows, convention)
     base = SequenceCost(by_unit(forward_rates(arch, None, rotary)), windows, convention)
     update = SequenceCost(by_unit(training_rates(arch, training, rotary)), windows, convention)

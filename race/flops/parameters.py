@@ -39,7 +39,7 @@ def _head_shapes(arch: Architecture) -> list[tuple[str, int, int, bool]]:
 
 
 def count_parameters(arch: Architecture, lora: LoraSpec | None) -> ParameterCount:
-    """See ``Architecture.params``."""
+    """See ``Architecture.count_params``."""
     embedding = arch.vocab * arch.hidden
     head = sum(n_in * n_out + bias * n_out for _, n_in, n_out, bias in _head_shapes(arch))
     if arch.head == "lm" and arch.tied:

@@ -13,7 +13,7 @@ The pairs are counted twice (``twice_pairs``) to stay whole numbers; rates are p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -46,8 +46,7 @@ def twice_causal_pairs(n: Any, window: int | None) -> Any:
 class Work:
     """Amounts to multiply by rates. Fields are ints, floats or arrays alike.
 
-    ``attention_of`` maps a sliding window to twice the number of pairs; kept lazy because models have one
-    or two distinct windows.
+    ``twice_pairs`` maps each distinct sliding window of the model to twice the number of pairs.
     """
 
     tokens: Any
@@ -61,14 +60,14 @@ class Work:
         return self.tokens if unit == "token" else self.logits
 
 
-def sequence(n: Any, logits: Any, attention: Attention, windows: Iterable[int | None]) -> Work:
+def sequence(n: Any, logits: Any, attention: Attention, windows: Collection[int | None]) -> Work:
     """Work of one forward over a sequence of ``n`` tokens with the head at ``logits`` positions."""
     if attention == "full":
         return Work(n, logits, dict.fromkeys(windows, 2 * n * n))
     return Work(n, logits, {window: twice_causal_pairs(n, window) for window in windows})
 
 
-def decode(prompt: Any, completion: Any, windows: Iterable[int | None]) -> Work:
+def decode(prompt: Any, completion: Any, windows: Collection[int | None]) -> Work:
     """Work of cached decoding after the prefill: ``completion - 1`` forwards of one token each.
 
     The cache of a sliding-window layer holds the window only, so both attention conventions agree here.
@@ -78,7 +77,7 @@ def decode(prompt: Any, completion: Any, windows: Iterable[int | None]) -> Work:
     return Work(fed, fed, pairs)
 
 
-def add(works: Iterable[Work], windows: Iterable[int | None]) -> Work:
+def add(works: Iterable[Work], windows: Collection[int | None]) -> Work:
     """Sum of several pieces of work: ragged batches are summed exactly, sequence by sequence."""
     tokens, logits, pairs = 0, 0, dict.fromkeys(windows, 0)
     for work in works:
