@@ -83,7 +83,7 @@ DEFAULT_LADDER = "qwen2.5"
 def model(name: str, *, config: object | None = None) -> LadderModel:
     """One ladder model by name; ``config`` (path, dict, ...) overrides the built-in table."""
     arch = Architecture.from_config(name if config is None else config)
-    return LadderModel(name, arch, arch.params().total)
+    return LadderModel(name, arch, arch.params())
 
 
 def ladder(spec: str | Sequence[str] = DEFAULT_LADDER) -> Ladder:
