@@ -1,0 +1,289 @@
+"""The decision: where the budget should go, how sure that is, and what it rests on.
+
+Everything is read off joint posterior draws of the expected value on the slice at the real budget. Each draw is one
+way the truth may be; its optimum lies at some model, update fraction and regime. The shares of draws are the
+probabilities stated, the spread of the optimum is the interval stated, and the setting with the greatest *mean*
+value is the one recommended, because that is what minimises expected regret.
+
+RACE is a diagnostic: it says which regime the evidence points to, not that a run will improve a held-out metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.sizing import Sized, size_to_budget
+from planner.slices import BudgetSlice, Optima, regime_probabilities
+from race.records import PilotSpec
+from race.simulator import Settings
+from surrogate import Surrogate
+
+FloatArray = npt.NDArray[np.float64]
+
+LEVEL = 0.9
+DRAWS = 2000
+DIAGNOSTIC = (
+    "RACE is a diagnostic: it says where the optimum is likely to lie, it does not promise a better held-out result"
+)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its central 90 % interval."""
+
+    mean: float
+    lo: float
+    hi: float
+
+    @classmethod
+    def of(cls, draws: FloatArray) -> Interval:
+        """Mean and quantiles of ``draws``, shape (S,)."""
+        lo, hi = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        mean = float(draws.mean())
+        return cls(mean, min(float(lo), mean), max(float(hi), mean))
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain JSON types."""
+        return {"mean": self.mean, "lo": self.lo, "hi": self.hi}
+
+
+@dataclass(frozen=True)
+class TargetView:
+    """What one target prefers.
+
+    Attributes
+    ----------
+    model, reward
+        Of the setting with the greatest mean value.
+    regime
+        Label and probabilities.
+    models
+        Probability that each model is the best.
+    rho, value
+        Where the optimum lies, and what the best-mean setting is worth.
+    best
+        Index of the best-mean setting on the slice.
+    """
+
+    target: str
+    model: str
+    reward: str
+    regime: str
+    regimes: Mapping[str, float]
+    models: Mapping[str, float]
+    rho: Interval
+    value: Interval
+    best: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "model": self.model,
+            "reward": self.reward,
+            "regime": {"label": self.regime, "probabilities": dict(self.regimes)},
+            "models": dict(self.models),
+            "rho": self.rho.to_dict(),
+            "value": self.value.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Answer of `Planner.decide`; `to_dict` is what ``race plan --json`` prints.
+
+    Attributes
+    ----------
+    budget, target
+        The question.
+    view
+        What the decided target prefers.
+    others
+        The same for further targets, where asked for.
+    sized
+        The recommended run.
+    evidence
+        Records the statement rests on, by kind.
+    pilots
+        What to run next; empty with a note when nothing should be.
+    prior_only
+        True when no record entered: the answer is the simulator's prior and nothing else.
+    notes
+        Plain words on everything a reader should know.
+    """
+
+    budget: int
+    target: str
+    view: TargetView
+    others: tuple[TargetView, ...]
+    sized: Sized
+    evidence: Mapping[str, int]
+    pilots: tuple[PilotSpec, ...] = ()
+    prior_only: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def reward(self) -> str:
+        """Reward system of the recommended run."""
+        return self.view.reward
+
+    @property
+    def model(self) -> str:
+        """The recommended model."""
+        return self.view.model
+
+    @property
+    def rho(self) -> Interval:
+        """Where the optimum lies."""
+        return self.view.rho
+
+    @property
+    def regime(self) -> str:
+        """The most probable regime."""
+        return self.view.regime
+
+    @property
+    def certainty(self) -> float:
+        """Probability of the stated regime."""
+        return self.view.regimes[self.view.regime]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of DESIGN section 8, then what is said beside them."""
+        flops = self.sized.plan.flops
+        return {
+            "budget": self.budget,
+            "reward": self.reward,
+            "target": self.target,
+            "evidence": {kind: int(self.evidence.get(kind, 0)) for kind in ("real", "imported", "simulated")},
+            "regime": {"label": self.regime, "probabilities": dict(self.view.regimes)},
+            "recommendation": {
+                "model": self.model,
+                "rho": self.rho.to_dict(),
+                "update_ratio": self.sized.plan.recipe.update_ratio,
+                "shares": flops.shares,
+                "recipe": self.sized.plan.to_dict(),
+                "flops": flops.to_dict(),
+                "value": self.view.value.to_dict(),
+            },
+            "pilots": [pilot.to_dict() for pilot in self.pilots],
+            "models": dict(self.view.models),
+            "targets": {view.target: view.to_dict() for view in (self.view, *self.others)},
+            "prior_only": self.prior_only,
+            "notes": list(self.notes),
+        }
+
+
+def view_target(
+    surrogate: Surrogate, on: BudgetSlice, settings: Settings, target: str, *, seed: int = 0, draws: int = DRAWS
+) -> TargetView:
+    """Read one target off ``draws`` joint posterior draws."""
+    values = surrogate.sample(settings, target, draws=draws, seed=seed)
+    optima = on.optima(values)
+    mean = np.where(on.affordable.ravel(), values.mean(axis=0), -np.inf)
+    best = int(mean.argmax())
+    reward, model = on.lines[best // on.rhos.shape[1]]
+    regimes = regime_probabilities(optima)
+    return TargetView(
+        target=target,
+        model=on.space.models[model].name,
+        reward=on.space.rewards[reward],
+        regime=max(regimes, key=lambda name: regimes[name]),
+        regimes=regimes,
+        models=_model_probabilities(on, optima),
+        rho=Interval.of(optima.rho),
+        value=Interval.of(values[:, best]),
+        best=best,
+    )
+
+
+def decide(
+    surrogate: Surrogate,
+    on: BudgetSlice,
+    *,
+    pilots: Sequence[PilotSpec] = (),
+    notes: Sequence[str] = (),
+    seed: int = 0,
+    draws: int = DRAWS,
+) -> Decision:
+    """Decide for the slice ``on`` from what ``surrogate`` knows.
+
+    Raises
+    ------
+    CannotDo
+        The budget cannot be filled to 97 % by the recommended model's recipe.
+    """
+    space = on.space
+    settings = Settings.build(on.rows())
+    views = [view_target(surrogate, on, settings, t, seed=seed, draws=draws) for t in space.targets]
+    view = views[0]
+    reward, model = on.lines[view.best // on.rhos.shape[1]]
+    rho = float(on.rhos.ravel()[view.best])
+    sized = size_to_budget(space.models[model].architecture, space.recipes[reward], space.budget, rho=rho)
+    evidence = surrogate.evidence
+    prior_only = sum(evidence.values()) == 0
+    return Decision(
+        budget=space.budget,
+        target=space.target,
+        view=view,
+        others=tuple(views[1:]),
+        sized=sized,
+        evidence=evidence,
+        pilots=tuple(pilots),
+        prior_only=prior_only,
+        notes=tuple(_notes(on, views, sized, rho, evidence, surrogate.notes)) + tuple(notes),
+    )
+
+
+def _model_probabilities(on: BudgetSlice, optima: Optima) -> dict[str, float]:
+    share = dict.fromkeys((m.name for m in on.space.models), 0.0)
+    for line, count in enumerate(np.bincount(optima.line, minlength=len(on.lines))):
+        share[on.space.models[on.lines[line][1]].name] += float(count) / len(optima.line)
+    return share
+
+
+def _notes(
+    on: BudgetSlice,
+    views: Sequence[TargetView],
+    sized: Sized,
+    rho: float,
+    evidence: Mapping[str, int],
+    surrogate_notes: Sequence[str],
+) -> list[str]:
+    view = views[0]
+    notes = []
+    if sum(evidence.values()) == 0:
+        notes.append("no pilot or imported record entered: this is the calibrated simulator's prior, nothing measured")
+    elif not evidence.get("real") and not evidence.get("imported"):
+        notes.append("all evidence is simulated: this shows how the tool works, not how your models behave")
+    notes.extend(on.left_out)
+    notes.extend(surrogate_notes)
+    if sized.note:
+        notes.append(sized.note)
+    if abs(view.rho.mean - sized.rho) > 0.05:
+        notes.append(
+            f"the recipe spends {sized.rho:.2f} on learning, the setting with the best expected value; rho.mean "
+            f"{view.rho.mean:.2f} is the mean of where the optimum may lie"
+        )
+    label = view.regime
+    if view.regimes[label] < LEVEL:
+        notes.append(f"the regime is not settled: {label} at probability {view.regimes[label]:.2f}")
+    for other in views[1:]:
+        differs = [
+            f"{what} {theirs} instead of {mine}"
+            for what, mine, theirs in (
+                ("model", view.model, other.model),
+                ("reward", view.reward, other.reward),
+                ("regime", view.regime, other.regime),
+            )
+            if mine != theirs
+        ]
+        if other.rho.hi < view.rho.lo or other.rho.lo > view.rho.hi:
+            differs.append(f"rho {other.rho.mean:.2f} instead of {view.rho.mean:.2f}")
+        if differs:
+            notes.append(f"targets disagree: {other.target} prefers {', '.join(differs)} to {view.target}")
+    notes.append(DIAGNOSTIC)
+    return notes
