@@ -7,7 +7,7 @@ binary float, so what is printed back is what was asked for.
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, DecimalException
 
 from race.errors import InvalidInput
 
@@ -17,6 +17,10 @@ MAX_BUDGET = 10**30
 _SI = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18, "Z": 21, "Y": 24}
 _WITH_UNIT = re.compile(r"^(?P<number>.+?)\s*(?P<prefix>[KMGTPEZY]?)FLOPs?$", re.IGNORECASE)
 _ALLOWED = "a positive number of FLOPs such as 1e18, 2.5e17, 300PFLOP or 1EFLOP, at most 1e30"
+# 1,000,000 is a pasted number; 1,5 is a decimal comma, which must not silently become 15.
+_THOUSANDS = re.compile(r"^\d{1,3}(,\d{3})+(?![\d,])")
+# Wider than any budget (31 digits), so that no budget is rounded on its way to int.
+_EXACT = Context(prec=60)
 
 
 def parse_budget(value: str | int | float, *, field: str = "budget") -> int:
@@ -43,9 +47,10 @@ def parse_budget(value: str | int | float, *, field: str = "budget") -> int:
         text = match["number"].strip()
         exponent = _SI[match["prefix"].upper()]
     try:
-        # A pasted number may carry 1_000 or 1,000 separators; Decimal accepts the first only.
-        number = Decimal(text.replace(",", "")) * (Decimal(10) ** exponent)
-    except InvalidOperation:
+        # Decimal accepts 1_000 by itself.
+        number = Decimal(text.replace(",", "") if _THOUSANDS.match(text) else text)
+        number = number.scaleb(exponent, _EXACT)
+    except DecimalException:
         raise InvalidInput(f"{field}: found {str(value)!r}; allowed is {_ALLOWED}") from None
     if not number.is_finite() or not MIN_BUDGET <= number <= MAX_BUDGET:
         raise InvalidInput(f"{field}: found {str(value)!r}; allowed is {_ALLOWED}")
