@@ -52,7 +52,7 @@ REWARD_SYSTEMS: dict[str, RewardSystem] = {
     )
 }
 
-_TARGET = re.compile(r"^(native|judge|pass@1(:[A-Za-z0-9][\w.\-]*)?)$")
+_TARGET = re.compile(r"native|judge|pass@1(:[A-Za-z0-9][\w.\-]*)?", re.ASCII)
 
 
 def reward_system(name: str) -> RewardSystem:
@@ -65,7 +65,7 @@ def reward_system(name: str) -> RewardSystem:
 
 def check_target(name: str) -> str:
     """Return ``name`` if it is a well-formed target, else raise `InvalidInput`."""
-    if not isinstance(name, str) or not _TARGET.match(name):
+    if not isinstance(name, str) or not _TARGET.fullmatch(name):
         raise InvalidInput(
             f"target: found {name!r}; allowed are native, judge, pass@1, or pass@1:<benchmark> such as pass@1:gsm8k"
         )
