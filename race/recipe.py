@@ -10,7 +10,6 @@ Notation
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -77,6 +76,8 @@ class Recipe:
                 f"reward_model: found {self.reward_model!r} with reward {self.reward!r}; rule-based rewards "
                 "run no model, so leave it out or choose proxy-prm or prm"
             )
+        elif not isinstance(self.reward_model, str) or not self.reward_model.strip():
+            raise InvalidInput(f"reward_model: found {self.reward_model!r}; allowed is a model name or path")
         _check_int("prompts_per_step", self.prompts_per_step, 1)
         _check_int("group_size", self.group_size, 2)
         _check_real("prompt_tokens", self.prompt_tokens, 1, 1e7)
@@ -137,7 +138,10 @@ def _lora_from_dict(data: Any, *, where: str) -> LoraSpec:
     unknown = sorted(set(data) - known)
     if unknown:
         raise InvalidInput(f"{where}: unknown field {unknown[0]!r}; allowed are {', '.join(sorted(known))}")
-    return LoraSpec(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+    if "rank" not in data:
+        raise InvalidInput(f"{where}.rank: missing; an adapter needs its rank")
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    return LoraSpec(**values)
 
 
 def _check_int(name: str, value: Any, low: int) -> None:
@@ -146,9 +150,6 @@ def _check_int(name: str, value: Any, low: int) -> None:
 
 
 def _check_real(name: str, value: Any, low: float, high: float) -> None:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not (math.isfinite(value) and low <= value <= high)
-    ):
+    # The comparison is false for NaN and infinities, and works for ints beyond the range of a float.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
         raise InvalidInput(f"{name}: found {value!r}; allowed is a number from {low:g} to {high:g}")
