@@ -47,8 +47,11 @@ class Ladder:
                 f"ladder: found {found}; allowed is at least 2 models, since a plan compares sizes"
             )
         names = [m.name for m in self.models]
-        if len(set(names)) < len(names):
+        # Models are looked up without regard to case, so two spellings are one model.
+        if len({name.lower() for name in names}) < len(names):
             raise InvalidInput(f"ladder: found {', '.join(names)}; allowed is each model once")
+        if any(b.params < a.params for a, b in zip(self.models, self.models[1:], strict=False)):
+            raise InvalidInput(f"ladder: found {', '.join(names)}; allowed is ascending size")
 
     def recipe(self, reward: str, **changes: object) -> Recipe:
         """The ladder's default recipe under ``reward``, with ``changes``."""
