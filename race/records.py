@@ -9,6 +9,7 @@ native reward on another scale is min-max normalised by whoever writes the recor
 from __future__ import annotations
 
 import math
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,6 +26,9 @@ Evidence = Literal["real", "imported", "simulated"]
 Status = Literal["ok", "collapsed", "diverged", "failed", "timeout"]
 EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)
 STATUSES: tuple[Status, ...] = get_args(Status)
+
+# Also a file name: ASCII only, because file systems disagree on how to spell the rest.
+_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class PilotSpec:
     def __post_init__(self) -> None:
         if not isinstance(self.model, str) or not self.model.strip():
             raise InvalidInput(f"spec.model: found {self.model!r}; allowed is a model name")
-        _number("spec.params", self.params, low=1, whole=True)
+        _number("spec.params", self.params, low=1, high=1e18, whole=True)
         _number("spec.rho", self.rho, low=0, high=1)
         _number("spec.budget", self.budget, low=1, high=1e30, whole=True)
         _number("spec.seed", self.seed, low=0, high=2**63 - 1, whole=True)
@@ -81,7 +85,7 @@ class PilotSpec:
             data, where, required=("model", "params", "recipe", "rho", "budget"), optional=("seed", "targets")
         )
         values["recipe"] = Recipe.from_dict(values["recipe"], where=f"{where}.recipe")
-        values["targets"] = tuple(values.get("targets", ("native",)))
+        values["targets"] = _list(values.get("targets", ("native",)), f"{where}.targets")
         return cls(**values)
 
 
@@ -128,12 +132,7 @@ class Curve:
     def from_dict(cls, data: Any, *, where: str) -> Curve:
         """Build from four parallel lists."""
         values = _object(data, where, required=("step", "flops", "value", "se"))
-        for name, items in values.items():
-            if not isinstance(items, Sequence) or isinstance(items, str):
-                raise InvalidInput(
-                    f"{where}.{name}: found {type(items).__name__}; allowed is a list of numbers"
-                )
-        return cls(**{name: tuple(items) for name, items in values.items()})
+        return cls(**{name: _list(items, f"{where}.{name}") for name, items in values.items()})
 
 
 @dataclass(frozen=True)
@@ -147,6 +146,10 @@ class Health:
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
             raise InvalidInput(f"health.status: found {self.status!r}; allowed are {', '.join(STATUSES)}")
+        if not isinstance(self.reason, str):
+            raise InvalidInput(f"health.reason: found {self.reason!r}; allowed is text")
+        if not all(isinstance(flag, str) for flag in self.flags):
+            raise InvalidInput(f"health.flags: found {self.flags!r}; allowed is a list of words")
         if self.status != "ok" and not self.reason:
             raise InvalidInput(f"health.reason: missing; a run that is {self.status} says why")
 
@@ -193,8 +196,14 @@ class PilotRecord:
             raise InvalidInput("curves: found none in a run that is ok; allowed is at least one target")
         for target in self.curves:
             check_target(target)
-        if not isinstance(self.id, str) or not self.id.replace("-", "").replace("_", "").isalnum():
-            raise InvalidInput(f"id: found {self.id!r}; allowed are letters, digits, '-' and '_'")
+        if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
+            raise InvalidInput(
+                f"id: found {self.id!r}; allowed are 1 to 128 ASCII letters, digits, '-' and '_'"
+            )
+        _number("steps", self.steps, low=0, high=1e12, whole=True)
+        _number("eval_flops", self.eval_flops, low=0, high=1e31)
+        for phase, seconds in self.seconds.items():
+            _number(f"seconds.{phase}", seconds, low=0, high=1e12)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, with the schema version."""
@@ -251,22 +260,25 @@ class PilotRecord:
                 f"{where}.curves: found {type(curves).__name__}; allowed is an object by target"
             )
         allocation = allocation_from_dict(flops, where=f"{where}.flops")
-        if "total" in flops and not math.isclose(float(flops["total"]), allocation.total, rel_tol=1e-9):
+        total = flops.get("total", allocation.total)
+        _number(f"{where}.flops.total", total, low=0, high=1e32)
+        if not math.isclose(total, allocation.total, rel_tol=1e-9):
             raise InvalidInput(
-                f"{where}.flops.total: found {flops['total']}, but the phases add up to {allocation.total}"
+                f"{where}.flops.total: found {total}, but the phases add up to {allocation.total}"
             )
-        eval_flops = flops.get("eval", 0)
-        _number(f"{where}.flops.eval", eval_flops, low=0, high=1e31)
-        _number(f"{where}.steps", values.get("steps", 0), low=0, high=1e12, whole=True)
         return cls(
             **{**values, "spec": PilotSpec.from_dict(values["spec"], where=f"{where}.spec")},
             flops=allocation,
-            eval_flops=eval_flops,
+            eval_flops=flops.get("eval", 0),
             curves={
                 target: Curve.from_dict(curve, where=f"{where}.curves[{target}]")
                 for target, curve in curves.items()
             },
-            health=Health(health["status"], health.get("reason", ""), tuple(health.get("flags", ()))),
+            health=Health(
+                health["status"],
+                health.get("reason", ""),
+                _list(health.get("flags", ()), f"{where}.health.flags"),
+            ),
         )
 
 
@@ -286,13 +298,15 @@ def _object(
     return dict(data)
 
 
-def _number(name: str, value: Any, *, low: float, high: float = math.inf, whole: bool = False) -> None:
+def _list(value: Any, where: str) -> tuple[Any, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise InvalidInput(f"{where}: found {type(value).__name__}; allowed is a list")
+    return tuple(value)
+
+
+def _number(name: str, value: Any, *, low: float, high: float, whole: bool = False) -> None:
     kinds = (int,) if whole else (int, float)
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, kinds)
-        or not (math.isfinite(value) and low <= value <= high)
-    ):
+    # The comparison is false for NaN and infinities, and works for ints beyond the range of a float.
+    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
         what = "a whole number" if whole else "a number"
-        span = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of at least {low:g}"
-        raise InvalidInput(f"{name}: found {value!r}; allowed is {what} {span}")
+        raise InvalidInput(f"{name}: found {value!r}; allowed is {what} from {low:g} to {high:g}")
