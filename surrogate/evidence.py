@@ -1,0 +1,230 @@
+"""What of the records enters the fit, in which form, and what does not and why.
+
+* A run that collapsed, diverged or failed says nothing about the response of a healthy run: it is left out,
+  counted and noted. One stopped early by a time limit keeps its curve.
+* Simulated records are an illustration of what the simulator believes, and the simulator is in the prior
+  already: as soon as one real or imported record is there they are left out, so that no number of them
+  can outweigh it. Alone they are fitted, and the evidence counts say that they are all there is.
+* The same run twice (same spec and curves, or the same id) counts once.
+* Curves are thinned by averaging in bins of log FLOPs. For ``native``, measured on fresh samples each time,
+  averaging reduces the standard error; for evaluations on one fixed question set it does not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from race.errors import InvalidInput
+from race.ladder import Ladder, LadderModel
+from race.ladder import model as built_in_model
+from race.records import EVIDENCE, Curve, PilotRecord
+from surrogate.points import FloatArray
+
+POINTS_PER_CURVE = 12
+MIN_POINTS_PER_CURVE = 4
+TOTAL_POINTS = 2400
+UNHEALTHY = ("collapsed", "diverged", "failed")
+_SIMULATED_TARGETS = ("native", "judge", "pass@1")
+
+
+@dataclass(frozen=True)
+class ThinCurve:
+    """A learning curve after thinning; arrays of one length, FLOPs strictly increasing."""
+
+    flops: FloatArray
+    value: FloatArray
+    se: FloatArray
+
+
+@dataclass(frozen=True)
+class Run:
+    """One healthy run with at least one usable curve."""
+
+    record: PilotRecord
+    model: LadderModel
+    curves: Mapping[str, ThinCurve]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What entered and what did not.
+
+    Attributes
+    ----------
+    runs
+        Healthy runs, each once.
+    counts
+        Records that entered, by kind: real, imported, simulated.
+    unhealthy
+        Records left out by health status.
+    notes
+        Plain words on everything left out.
+    """
+
+    runs: tuple[Run, ...]
+    counts: Mapping[str, int]
+    unhealthy: Mapping[str, int]
+    notes: tuple[str, ...]
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Targets that have at least one curve, sorted."""
+        return tuple(sorted({target for run in self.runs for target in run.curves}))
+
+    @property
+    def points(self) -> int:
+        """Curve points that entered."""
+        return sum(len(curve.flops) for run in self.runs for curve in run.curves.values())
+
+
+def gather(records: Sequence[PilotRecord], ladder: Ladder) -> Evidence:
+    """Sort records into what can be fitted and what cannot.
+
+    Raises
+    ------
+    InvalidInput
+        Something that is no `PilotRecord`.
+    """
+    notes: list[str] = []
+    kept = _once(records, notes)
+    measured = [r for r in kept if r.evidence != "simulated"]
+    if measured and len(measured) < len(kept):
+        notes.append(
+            f"{len(kept) - len(measured)} simulated record(s) left out: measured records are there, and the "
+            "simulator is in the prior already"
+        )
+        kept = measured
+    unhealthy = Counter(r.health.status for r in kept if r.health.status in UNHEALTHY)
+    for status, count in sorted(unhealthy.items()):
+        notes.append(f"{count} of {len(kept)} run(s) {status}: counted as a risk, left out of the response")
+    healthy = [r for r in kept if r.health.status not in UNHEALTHY]
+    placed = [(r, m) for r in healthy if (m := _place(r, ladder, notes)) is not None]
+    limit = _points_per_curve(sum(len(r.curves) for r, _ in placed))
+    runs = tuple(
+        Run(record, model, {t: thin(c, limit, fresh=t == "native") for t, c in sorted(record.curves.items())})
+        for record, model in placed
+        if record.curves
+    )
+    counts = Counter(run.record.evidence for run in runs)
+    return Evidence(runs, {kind: counts.get(kind, 0) for kind in EVIDENCE}, dict(unhealthy), tuple(notes))
+
+
+def _once(records: Sequence[PilotRecord], notes: list[str]) -> list[PilotRecord]:
+    seen: set[str] = set()
+    kept = []
+    for record in records:
+        if not isinstance(record, PilotRecord):
+            raise InvalidInput(f"records: found {type(record).__name__}; allowed are PilotRecord objects")
+        content = repr((record.spec, sorted(record.curves.items()), record.health.status))
+        # Failed runs carry no curve to tell them apart: only their id does.
+        keys = {record.id, content} if record.curves else {record.id}
+        if keys & seen:
+            continue
+        seen |= keys
+        kept.append(record)
+    if len(kept) < len(records):
+        notes.append(f"{len(records) - len(kept)} record(s) are copies of others and count once")
+    return kept
+
+
+def _place(record: PilotRecord, ladder: Ladder, notes: list[str]) -> LadderModel | None:
+    """The model a record ran on, with the architecture that prices its recipe."""
+    spec = record.spec
+    if spec.model in ladder:
+        return ladder[spec.model]
+    try:
+        found = built_in_model(spec.model)
+    except InvalidInput:
+        nearest = min(ladder.models, key=lambda m: abs(np.log(m.params / spec.params)))
+        if not 0.5 <= spec.params / nearest.params <= 2:
+            notes.append(
+                f"record {record.id} skipped: model {spec.model!r} is neither on the ladder nor known, and no rung "
+                f"is within a factor of two of its {spec.params:.3g} parameters"
+            )
+            return None
+        notes.append(
+            f"record {record.id}: model {spec.model!r} is not on the ladder; used at its own size, priced as "
+            f"{nearest.name}"
+        )
+        return LadderModel(spec.model, nearest.architecture, spec.params)
+    notes.append(f"record {record.id}: model {spec.model!r} is not on the ladder; used at its own size")
+    return found
+
+
+def _points_per_curve(curves: int) -> int:
+    return int(np.clip(TOTAL_POINTS // max(curves, 1), MIN_POINTS_PER_CURVE, POINTS_PER_CURVE))
+
+
+def thin(curve: Curve, limit: int = POINTS_PER_CURVE, *, fresh: bool = False) -> ThinCurve:
+    """At most ``limit`` points: the base model, then averages over bins even in log FLOPs.
+
+    Parameters
+    ----------
+    fresh
+        True when each point was measured on new samples, so that averaging reduces the standard error.
+    """
+    flops = np.asarray(curve.flops, dtype=np.float64)
+    value = np.asarray(curve.value, dtype=np.float64)
+    se = _honest_se(value, np.asarray(curve.se, dtype=np.float64))
+    paid = flops > 0
+    groups = [np.flatnonzero(~paid)] if (~paid).any() else []
+    later = np.flatnonzero(paid)
+    bins = limit - len(groups)
+    if len(later):
+        position = np.log(flops[later])
+        span = position[-1] - position[0]
+        if len(np.unique(position)) <= bins:
+            label = np.unique(position, return_inverse=True)[1]
+        else:
+            label = np.minimum(((position - position[0]) / span * bins).astype(int), bins - 1)
+        groups += [later[label == k] for k in np.unique(label)]
+    return ThinCurve(
+        np.array([np.exp(np.log(flops[g]).mean()) if flops[g[0]] > 0 else 0.0 for g in groups]),
+        np.array([value[g].mean() for g in groups]),
+        np.array([np.sqrt(np.mean(se[g] ** 2) / (len(g) if fresh else 1)) for g in groups]),
+    )
+
+
+def _honest_se(value: FloatArray, se: FloatArray) -> FloatArray:
+    """Standard errors with those of measured 0 and 1 mended.
+
+    sqrt(p (1 - p) / n) is zero there, which is the formula's failure and not certainty. Where other points of
+    the curve reveal n, (k + 1) / (n + 2) takes the place of k / n.
+    """
+    inner = (se > 0) & (value > 0) & (value < 1)
+    edge = (se == 0) & ((value == 0) | (value == 1))
+    if not inner.any() or not edge.any():
+        return se
+    count = float(np.median(value[inner] * (1 - value[inner]) / se[inner] ** 2))
+    p = (value[edge] * count + 1) / (count + 2)
+    out = se.copy()
+    out[edge] = np.sqrt(p * (1 - p) / (count + 2))
+    return out
+
+
+def resolve_target(target: str, present: Sequence[str]) -> str:
+    """Name a queried target as the evidence names it.
+
+    ``pass@1`` stands for the one benchmark in evidence; two of them are `InvalidInput`, because they
+    are different questions.
+    """
+    if target != "pass@1" or target in present:
+        return target
+    benchmarks = sorted(t for t in present if t.startswith("pass@1:"))
+    if len(benchmarks) > 1:
+        raise InvalidInput(
+            f"target: found 'pass@1', which the records hold on several benchmarks; allowed are {', '.join(benchmarks)}"
+        )
+    return benchmarks[0] if benchmarks else target
+
+
+def simulated_target(target: str) -> str:
+    """The simulator's name for a target: all benchmarks are its one ``pass@1``."""
+    name = target.split(":", 1)[0]
+    if name not in _SIMULATED_TARGETS:
+        raise InvalidInput(f"target: found {target!r}; allowed are native, judge, pass@1 or pass@1:<benchmark>")
+    return name

@@ -1,0 +1,122 @@
+"""From observations to a posterior: hyperparameters, doubtful runs, components.
+
+1. Hyperparameters by MAP on all points, or on a subset of long curves (`inference`).
+2. Runs that fit neither the simulator nor the others get a larger noise, if the likelihood pays for it: a
+   scale mixture, so a Student-t, by closed-form leave-one-run-out prediction.
+3. Evaluation noise is moved to the latent scale at the fitted value instead of the measured one, so that a
+   lucky point does not look precise.
+4. One `Component` per hyperparameter draw, weighted by prior x likelihood / proposal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from surrogate.hyperparameters import PRIOR_MEAN, PRIOR_SD, Hyperparameters, log_prior
+from surrogate.inference import draw, learn, subset
+from surrogate.kernels import Gram, noise_block
+from surrogate.linalg import cholesky, solve_lower
+from surrogate.link import latent_sd, to_value
+from surrogate.points import Data, FloatArray
+from surrogate.posterior import Component, Posterior
+
+BANDWIDTHS = (0.4, 0.7, 1.0)
+DRAWS = 9
+LARGE = 700  # above this many points fewer draws are carried, to stay within seconds
+DRAWS_LARGE = 5
+PRIOR_DRAWS = 12
+PRIOR_BANDWIDTH = 0.2
+
+MIN_RUNS_TO_DOUBT = 4
+_FACTORS = np.array([1.0, 4.0, 16.0, 64.0, 256.0])
+_TAIL = 4.0  # degrees of freedom of the Student-t that the inflation stands for
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Data, noise and posterior; all that prediction needs beside the worlds.
+
+    Attributes
+    ----------
+    variance
+        Latent evaluation variance, shape (n,).
+    inflation
+        Noise factor of each run, shape (runs,).
+    """
+
+    data: Data
+    variance: FloatArray
+    inflation: FloatArray
+    posterior: Posterior
+
+    @property
+    def doubted(self) -> list[tuple[int, float]]:
+        """(run, factor) of every run whose noise was inflated."""
+        return [(int(i), float(f)) for i, f in enumerate(self.inflation) if f > 1]
+
+
+def fit(data: Data, *, seed: int) -> Fit:
+    """Posterior given observations; the prior when there are none."""
+    nothing = np.empty(0)
+    if not len(data):
+        rng = np.random.default_rng(seed)
+        half = rng.standard_normal((PRIOR_DRAWS // 2, len(PRIOR_MEAN))) * PRIOR_SD
+        thetas = PRIOR_MEAN + np.concatenate([half, -half])
+        components = tuple(Component(data, t, PRIOR_BANDWIDTH, nothing, nothing) for t in thetas)
+        return Fit(data, nothing, nothing, Posterior(components, np.full(len(components), 1 / len(components))))
+    runs = len(data.blocks)
+    inflation = np.ones(runs)
+    variance = latent_sd(data.value, data.se) ** 2
+    theta, spread = _learn(data, variance, inflation)
+    fitted = Component(data, theta, 1.0, variance, inflation).means(data)
+    variance = latent_sd(to_value(fitted[0]), data.se) ** 2
+    if runs >= MIN_RUNS_TO_DOUBT:
+        inflation = _inflate(data, theta, variance)
+    if np.any(inflation > 1):
+        theta, spread = _learn(data, variance, inflation)
+    count = DRAWS if len(data) <= LARGE else DRAWS_LARGE
+    thetas = draw(theta, spread, count, seed=seed)
+    components = tuple(
+        Component(data, t, BANDWIDTHS[i % len(BANDWIDTHS)], variance, inflation) for i, t in enumerate(thetas)
+    )
+    precision = np.linalg.inv(spread)
+    proposal = np.array([-0.5 * (t - theta) @ precision @ (t - theta) for t in thetas])
+    target = np.array([c.evidence + log_prior(t) for c, t in zip(components, thetas, strict=True)])
+    weights = np.exp(target - proposal - (target - proposal).max())
+    weights /= weights.sum()
+    kept = np.flatnonzero(weights > 1e-4)
+    return Fit(
+        data, variance, inflation, Posterior(tuple(components[i] for i in kept), weights[kept] / weights[kept].sum())
+    )
+
+
+def _learn(data: Data, variance: FloatArray, inflation: FloatArray) -> tuple[FloatArray, FloatArray]:
+    chosen = subset(data)
+    part = data[chosen]
+    runs = np.unique(part.run, return_index=False)
+    return learn(Gram(part, variance[chosen], inflation[np.searchsorted(np.unique(data.run), runs)]))
+
+
+def _inflate(data: Data, theta: FloatArray, variance: FloatArray) -> FloatArray:
+    """Noise factor of each run: the best of `_FACTORS` by leave-one-run-out likelihood x prior."""
+    runs = data.blocks
+    component = Component(data, theta, 1.0, variance, np.ones(len(runs)))
+    hyper = Hyperparameters(theta)
+    inverse_factor = solve_lower(component.factor, np.eye(len(data)))
+    alpha = component.alpha[:, 0]
+    prior = -0.5 * _TAIL * (np.log(_FACTORS) + 1 / _FACTORS)
+    out = np.ones(len(runs))
+    for i, block in enumerate(runs):
+        precision = inverse_factor[:, block].T @ inverse_factor[:, block]
+        left_out = np.linalg.inv(precision)
+        error = left_out @ alpha[block]
+        own = noise_block(data, block, hyper, variance)
+        score = []
+        for factor in _FACTORS:
+            lower = cholesky(0.5 * (left_out + left_out.T) + (factor - 1) * own)
+            fit = solve_lower(lower, error)
+            score.append(-0.5 * float(fit @ fit) - float(np.log(np.diag(lower)).sum()))
+        out[i] = _FACTORS[int(np.argmax(np.array(score) + prior))]
+    return out

@@ -1,0 +1,60 @@
+"""Hyperparameters of the response surface and their priors.
+
+All are unconstrained reals: logs of positive quantities (latent units, i.e. soft logits; lengths in natural
+logs of parameters and FLOPs, or logits of rho), logits of correlations. Priors are independent normals. They
+are assumptions, chosen before looking at any benchmark of ours except for `residual` and `level`, whose medians
+say how wrong a calibrated simulator is believed to be; the marginal likelihood moves them as data come in.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+# name: (prior mean, prior sd) on the unconstrained scale
+_PRIORS: Final[dict[str, tuple[float, float]]] = {
+    "scale": (0.0, 0.25),  # log: how much wider or narrower than the ensemble the simulator's family is
+    "level": (np.log(0.15), 0.8),  # log sd: a constant the simulator misses, per target and reward
+    "residual": (np.log(0.15), 0.8),  # log sd: shape the simulator misses
+    "length_size": (np.log(1.5), 0.5),
+    "length_rho": (np.log(1.2), 0.4),
+    "length_budget": (np.log(4.0), 0.5),
+    "reward_correlation": (1.0, 1.0),  # logit: residuals under two reward systems
+    "target_correlation": (0.5, 1.0),  # logit: residuals of two targets
+    "run": (np.log(0.08), 0.6),  # log sd: what a seed shifts for the rest of a run
+    "curve": (np.log(0.06), 0.6),  # log sd: wander along a run, correlated in log FLOPs
+    "white": (np.log(0.03), 0.6),  # log sd: point noise that `se` does not declare
+}
+NAMES: Final[tuple[str, ...]] = tuple(_PRIORS)
+INDEX: Final[dict[str, int]] = {name: i for i, name in enumerate(NAMES)}
+PRIOR_MEAN: Final[FloatArray] = np.array([m for m, _ in _PRIORS.values()])
+PRIOR_SD: Final[FloatArray] = np.array([s for _, s in _PRIORS.values()])
+
+
+class Hyperparameters:
+    """Natural-scale view of one vector ``theta``, shape (len(NAMES),)."""
+
+    __slots__ = ("theta",)
+
+    def __init__(self, theta: FloatArray) -> None:
+        self.theta = theta
+
+    def __getattr__(self, name: str) -> float:
+        value = float(self.theta[INDEX[name]])
+        if name.endswith("_correlation"):
+            return float(1 / (1 + np.exp(-value)))
+        return float(np.exp(value))
+
+    @property
+    def lengths(self) -> FloatArray:
+        """Length scales along (log N, logit rho, log C), shape (3,)."""
+        return np.exp(self.theta[INDEX["length_size"] : INDEX["length_budget"] + 1])
+
+
+def log_prior(theta: FloatArray) -> float:
+    """Log density of the prior, up to a constant."""
+    return float(-0.5 * np.sum(((theta - PRIOR_MEAN) / PRIOR_SD) ** 2))

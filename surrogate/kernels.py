@@ -1,0 +1,148 @@
+"""Covariances: what the simulator gets wrong, what runs share, and what evaluations add.
+
+    residual(x, x') = B(reward, reward') T(target, target')
+                      * (level^2 + residual^2 M52(sqrt(sum_j (x_j - x'_j)^2 / l_j^2 + |recipe - recipe'|^2)))
+    ensemble(x, x') = scale^2 D(x)' D(x')                               rank <= W - 1
+    noise, one run  = run^2 g g' T + curve^2 T exp(-|log C - log C'| / 0.7) + diag(white^2 + se_latent^2)
+
+B and T are compound-symmetric: 1 on the diagonal, one correlation off it. With five rewards and a handful
+of runs a free coregionalisation matrix is not identifiable; one number each is. M52 is the Matern-5/2 function.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from surrogate.hyperparameters import Hyperparameters
+from surrogate.points import Data, FloatArray, Points
+
+CURVE_LENGTH = 0.7  # natural log of FLOPs: points a factor two apart on one run share a third of their wander
+RUN_TARGET_CORRELATION = 0.5  # a lucky seed is partly lucky on every target
+
+
+def _matern(square: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """M52 at squared scaled distances, and -2 dM52/d(square): (1 + r + r^2/3) e^-r, (5/3)(1 + r) e^-r."""
+    r = np.sqrt(5 * square)
+    decay = np.exp(-r)
+    return (1 + r + r * r / 3) * decay, (5 / 3) * (1 + r) * decay
+
+
+def _mixing(a: Points, b: Points, hyper: Hyperparameters) -> FloatArray:
+    same_reward = a.reward[:, None] == b.reward[None, :]
+    same_target = a.target[:, None] == b.target[None, :]
+    return np.where(same_reward, 1.0, hyper.reward_correlation) * np.where(
+        same_target, 1.0, hyper.target_correlation
+    )
+
+
+def residual(a: Points, b: Points, hyper: Hyperparameters) -> FloatArray:
+    """Covariance of the simulator's error between two sets of points, shape (n, m)."""
+    square = np.zeros((len(a), len(b)))
+    for left, right in zip((a.x / hyper.lengths).T, (b.x / hyper.lengths).T, strict=True):
+        square += (left[:, None] - right[None, :]) ** 2
+    for left, right in zip(a.recipe.T, b.recipe.T, strict=True):
+        if left.size and right.size and (np.ptp(left) or np.ptp(right) or left[0] != right[0]):
+            square += (left[:, None] - right[None, :]) ** 2
+    shape, _ = _matern(square)
+    return np.asarray(_mixing(a, b, hyper) * (hyper.level**2 + hyper.residual**2 * shape))
+
+
+def noise(data: Data, hyper: Hyperparameters, variance: FloatArray, inflation: FloatArray) -> FloatArray:
+    """Noise covariance, block diagonal by run, shape (n, n).
+
+    Parameters
+    ----------
+    variance
+        Latent evaluation variance, shape (n,).
+    inflation
+        Factor >= 1 on a whole run's noise, shape (runs,), in the order of ``data.blocks``.
+    """
+    out = np.zeros((len(data), len(data)))
+    for block, factor in zip(data.blocks, inflation, strict=True):
+        out[block, block] = factor * noise_block(data, block, hyper, variance)
+    return out
+
+
+def noise_block(data: Data, block: slice, hyper: Hyperparameters, variance: FloatArray) -> FloatArray:
+    """Noise covariance among the points of one run."""
+    wander, shift = _run_correlations(data, block)
+    covariance = hyper.run**2 * shift + hyper.curve**2 * wander
+    covariance[np.diag_indices_from(covariance)] += hyper.white**2 + variance[block]
+    return covariance
+
+
+def _run_correlations(data: Data, block: slice) -> tuple[FloatArray, FloatArray]:
+    budget, growth, target = data.x[block, 2], data.growth[block], data.target[block]
+    share = np.where(target[:, None] == target[None, :], 1.0, RUN_TARGET_CORRELATION)
+    wander = share * np.exp(-np.abs(budget[:, None] - budget[None, :]) / CURVE_LENGTH)
+    return wander, share * np.outer(growth, growth)
+
+
+class Gram:
+    """Covariance of the data and its derivatives, with everything that does not depend on theta kept."""
+
+    def __init__(self, data: Data, variance: FloatArray, inflation: FloatArray) -> None:
+        self.data, self.variance = data, variance
+        d = data.deviations
+        self.ensemble = d.T @ d
+        self.squares = np.stack([(c[:, None] - c[None, :]) ** 2 for c in data.x.T])
+        self.recipe = np.zeros_like(self.ensemble)
+        for c in data.recipe.T:
+            if np.ptp(c):
+                self.recipe += (c[:, None] - c[None, :]) ** 2
+        self.wander = np.zeros_like(self.ensemble)
+        self.shift = np.zeros_like(self.ensemble)
+        self.point = np.zeros(len(data))
+        for block, factor in zip(data.blocks, inflation, strict=True):
+            wander, shift = _run_correlations(data, block)
+            self.wander[block, block], self.shift[block, block] = factor * wander, factor * shift
+            self.point[block] = factor
+
+    @cached_property
+    def several_rewards(self) -> bool:
+        """Whether the data inform the correlation between rewards."""
+        return bool(np.ptp(self.data.reward)) if len(self.data) else False
+
+    @cached_property
+    def several_targets(self) -> bool:
+        """Whether the data inform the correlation between targets."""
+        return bool(np.ptp(self.data.target)) if len(self.data) else False
+
+    def covariance(self, theta: FloatArray) -> tuple[FloatArray, dict[str, FloatArray]]:
+        """Covariance of the observed latents, and its derivative by each informed hyperparameter."""
+        hyper = Hyperparameters(theta)
+        ensemble = hyper.scale**2 * self.ensemble
+        square = self.recipe + np.tensordot(hyper.lengths**-2.0, self.squares, axes=1)
+        matern, slope = _matern(square)
+        mixing = _mixing(self.data, self.data, hyper)
+        level = hyper.level**2 * mixing
+        shape = hyper.residual**2 * mixing * matern
+        slope *= hyper.residual**2 * mixing
+        run, curve = hyper.run**2 * self.shift, hyper.curve**2 * self.wander
+        white = hyper.white**2 * self.point
+        total = ensemble + level + shape + run + curve
+        total[np.diag_indices_from(total)] += white + self.point * self.variance
+        derivatives = {
+            "scale": 2 * ensemble,
+            "level": 2 * level,
+            "residual": 2 * shape,
+            "length_size": slope * self.squares[0] / hyper.lengths[0] ** 2,
+            "length_rho": slope * self.squares[1] / hyper.lengths[1] ** 2,
+            "length_budget": slope * self.squares[2] / hyper.lengths[2] ** 2,
+            "run": 2 * run,
+            "curve": 2 * curve,
+            "white": np.diag(2 * white),
+        }
+        for name, informed, index in (
+            ("reward_correlation", self.several_rewards, self.data.reward),
+            ("target_correlation", self.several_targets, self.data.target),
+        ):
+            if informed:
+                # d sigmoid / d logit = c (1 - c), and these entries carry one factor c already.
+                apart = index[:, None] != index[None, :]
+                derivatives[name] = (level + shape) * apart * (1 - getattr(hyper, name))
+        return total, derivatives
+
+

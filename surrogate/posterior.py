@@ -1,0 +1,195 @@
+"""The posterior of the response surface: a mixture of Gaussian processes, exact under its prior.
+
+Each world of the simulator is the centre of one component, smoothed by a share h of the ensemble's own
+covariance, so that the mixture keeps the ensemble's mean and covariance for every h:
+
+    f | world w  ~  GP( mean + scale sqrt(1 - h^2) (e_w - mean),  h^2 ensemble + residual )
+
+h = 1 is the Gaussian approximation of an ensemble Kalman filter; h -> 0 is importance sampling of worlds. With
+no data the prior is the ensemble itself, skewed and bounded as the simulator makes it; data reweight the
+worlds by their likelihood, and move each one. Hyperparameters are marginalised over a few draws (`inference`);
+h is one more of them, and every draw is weighted by its exact marginal likelihood.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+from surrogate.hyperparameters import Hyperparameters
+from surrogate.kernels import noise, residual
+from surrogate.linalg import cholesky, solve_lower, solve_upper
+from surrogate.points import Data, FloatArray, Points
+
+KEEP = 1e-6  # worlds below this share of a component's weight are not carried along
+
+
+def log_mean_exp(values: FloatArray) -> float:
+    """log(mean(exp(values)))."""
+    top = float(values.max())
+    return top + float(np.log(np.mean(np.exp(values - top))))
+
+
+class Component:
+    """The posterior under one draw of the hyperparameters.
+
+    Attributes
+    ----------
+    weights
+        Posterior probability of each kept world, shape (w,).
+    worlds
+        Their indices in the ensemble, shape (w,).
+    evidence
+        Log marginal likelihood of the data.
+    """
+
+    def __init__(
+        self, data: Data, theta: FloatArray, bandwidth: float, variance: FloatArray, inflation: FloatArray
+    ) -> None:
+        self.data, self.theta, self.bandwidth = data, theta, bandwidth
+        self.hyper = Hyperparameters(theta)
+        count = data.ensemble.shape[0]
+        self.evidence = 0.0
+        self.worlds = np.arange(count)
+        self.weights = np.full(count, 1 / count)
+        if not len(data):
+            return
+        self._deviations = data.deviations
+        covariance = self._signal(data, data, self._deviations, self._deviations)
+        covariance += noise(data, self.hyper, variance, inflation)
+        self.factor = cholesky(covariance)
+        whitened = solve_lower(self.factor, (data.latent - self._centres(data)).T)
+        fit = -0.5 * np.sum(whitened**2, axis=0)
+        constant = -np.log(np.diag(self.factor)).sum() - 0.5 * len(data) * np.log(2 * np.pi)
+        self.evidence = log_mean_exp(fit) + float(constant)
+        weights = np.exp(fit - fit.max())
+        weights /= weights.sum()
+        self.worlds = np.flatnonzero(weights > KEEP)
+        self.weights = weights[self.worlds] / weights[self.worlds].sum()
+        self.alpha = solve_upper(self.factor, whitened[:, self.worlds])
+
+    def _centres(self, points: Points) -> FloatArray:
+        """Prior mean of each kept world's component, shape (w, m)."""
+        mean = points.mean
+        share = self.hyper.scale * np.sqrt(1 - self.bandwidth**2)
+        return np.asarray(mean + share * (points.ensemble[self.worlds] - mean))
+
+    def _signal(self, a: Points, b: Points, left: FloatArray, right: FloatArray) -> FloatArray:
+        ensemble = (self.hyper.scale * self.bandwidth) ** 2 * (left.T @ right)
+        return np.asarray(ensemble + residual(a, b, self.hyper))
+
+    def means(self, points: Points) -> FloatArray:
+        """Posterior mean of each kept world's component, shape (w, m)."""
+        if not len(self.data):
+            return self._centres(points)
+        return np.asarray(self._centres(points) + self.alpha.T @ self._cross(points))
+
+    def _cross(self, points: Points) -> FloatArray:
+        return self._signal(self.data, points, self._deviations, points.deviations)
+
+    def moments(self, points: Points) -> tuple[FloatArray, FloatArray]:
+        """Means (w, m) and the covariance (m, m) that all worlds share."""
+        deviations = points.deviations
+        prior = self._signal(points, points, deviations, deviations)
+        if not len(self.data):
+            return self._centres(points), prior
+        cross = self._cross(points)
+        half = solve_lower(self.factor, cross)
+        return np.asarray(self._centres(points) + self.alpha.T @ cross), prior - half.T @ half
+
+    def marginals(self, points: Points) -> tuple[FloatArray, FloatArray]:
+        """Means (w, m) and the variance (m,) that all worlds share."""
+        prior = (self.hyper.scale * self.bandwidth) ** 2 * np.sum(points.deviations**2, axis=0)
+        prior = prior + self.hyper.level**2 + self.hyper.residual**2
+        if not len(self.data):
+            return self._centres(points), prior
+        cross = self._cross(points)
+        half = solve_lower(self.factor, cross)
+        means = np.asarray(self._centres(points) + self.alpha.T @ cross)
+        return means, np.maximum(prior - np.sum(half**2, axis=0), 1e-12)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Components with their weights, shape (k,)."""
+
+    components: tuple[Component, ...]
+    weights: FloatArray
+
+    def mean(self, points: Points) -> FloatArray:
+        """Posterior mean latent, shape (m,)."""
+        out = np.zeros(len(points))
+        for component, weight in zip(self.components, self.weights, strict=True):
+            out += weight * (component.weights @ component.means(points))
+        return out
+
+    def moments(self, points: Points) -> tuple[FloatArray, FloatArray]:
+        """Mean (m,) and covariance (m, m) of the whole mixture on the latent scale."""
+        means, second = np.zeros(len(points)), np.zeros((len(points), len(points)))
+        for component, weight in zip(self.components, self.weights, strict=True):
+            centres, covariance = component.moments(points)
+            means += weight * (component.weights @ centres)
+            second += weight * (covariance + (centres * component.weights[:, None]).T @ centres)
+        return means, second - np.outer(means, means)
+
+    def draws(self, points: Points, count: int, rng: np.random.Generator) -> FloatArray:
+        """Joint draws on the latent scale, shape (count, m)."""
+        out = np.empty((count, len(points)))
+        counts = _systematic(self.weights, count, rng)
+        filled = 0
+        for component, number in zip(self.components, counts, strict=True):
+            if not number:
+                continue
+            centres, covariance = component.moments(points)
+            factor = cholesky(0.5 * (covariance + covariance.T) + 1e-9 * np.eye(len(points)))
+            which = np.repeat(np.arange(len(centres)), _systematic(component.weights, number, rng))
+            out[filled : filled + number] = (
+                centres[which] + rng.standard_normal((number, len(points))) @ factor.T
+            )
+            filled += number
+        return out[rng.permutation(count)]
+
+    def marginal_draws(self, points: Points, levels: FloatArray, order: FloatArray) -> FloatArray:
+        """Independent-by-point stratified draws, shape (len(levels), m).
+
+        ``levels`` are standard normal quantiles and ``order`` uniforms of the same length: each pair picks a
+        world by inverse distribution function and a deviation from it.
+        """
+        out = np.empty((len(levels), len(points)))
+        edges = np.cumsum(self.weights)
+        pick = np.minimum(np.searchsorted(edges, order, side="right"), len(edges) - 1)
+        for k, component in enumerate(self.components):
+            chosen = np.flatnonzero(pick == k)
+            if not len(chosen):
+                continue
+            means, variance = component.marginals(points)
+            inside = (order[chosen] - (edges[k] - self.weights[k])) / self.weights[k]
+            cumulative = np.cumsum(component.weights)
+            world = np.minimum(np.searchsorted(cumulative, inside, side="right"), len(cumulative) - 1)
+            out[chosen] = means[world] + levels[chosen, None] * np.sqrt(variance)
+        return out
+
+
+def _systematic(weights: FloatArray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """How many of ``count`` draws each weight gets, by systematic resampling."""
+    edges = np.cumsum(weights / weights.sum()) * count
+    edges[-1] = count
+    ticks = np.arange(count) + rng.uniform()
+    return np.diff(np.searchsorted(ticks, edges, side="left"), prepend=0)
+
+
+@lru_cache(maxsize=4)
+def standard_draws(count: int = 2048) -> tuple[FloatArray, FloatArray]:
+    """Stratified standard normal quantiles and uniforms in [0, 1), for `Posterior.marginal_draws`."""
+    order = (np.arange(count) + 0.5) / count
+    # Van der Corput in base 2: any stretch of `order` sees the whole normal distribution.
+    bits, uniform, weight = np.arange(count), np.zeros(count), 0.5
+    while bits.any():
+        uniform += weight * (bits & 1)
+        bits, weight = bits >> 1, weight / 2
+    inverse = NormalDist().inv_cdf
+    levels = np.array([inverse(u) for u in uniform + 0.5 / count])
+    return levels, order
