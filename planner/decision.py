@@ -20,7 +20,6 @@ import numpy.typing as npt
 from planner.sizing import Sized, size_to_budget
 from planner.slices import BudgetSlice, Optima, regime_probabilities
 from race.records import PilotSpec
-from race.simulator import Settings
 from surrogate import Surrogate
 
 FloatArray = npt.NDArray[np.float64]
@@ -178,10 +177,10 @@ class Decision:
 
 
 def view_target(
-    surrogate: Surrogate, on: BudgetSlice, settings: Settings, target: str, *, seed: int = 0, draws: int = DRAWS
+    surrogate: Surrogate, on: BudgetSlice, target: str, *, seed: int = 0, draws: int = DRAWS
 ) -> TargetView:
     """Read one target off ``draws`` joint posterior draws."""
-    values = surrogate.sample(settings, target, draws=draws, seed=seed)
+    values = surrogate.sample(on.settings, target, draws=draws, seed=seed)
     optima = on.optima(values)
     mean = np.where(on.affordable.ravel(), values.mean(axis=0), -np.inf)
     best = int(mean.argmax())
@@ -217,8 +216,7 @@ def decide(
         The budget cannot be filled to 97 % by the recommended model's recipe.
     """
     space = on.space
-    settings = Settings.build(on.rows())
-    views = [view_target(surrogate, on, settings, t, seed=seed, draws=draws) for t in space.targets]
+    views = [view_target(surrogate, on, t, seed=seed, draws=draws) for t in space.targets]
     view = views[0]
     reward, model = on.lines[view.best // on.rhos.shape[1]]
     rho = float(on.rhos.ravel()[view.best])

@@ -64,7 +64,7 @@ def start_grid(space: PilotSpace, count: int) -> list[Cell]:
 
 def candidates(space: PilotSpace, *, remaining: float) -> list[Cell]:
     """Every cell of the candidate grid that can be run with ``remaining`` FLOPs."""
-    cells = []
+    cells: list[Cell] = []
     for reward in range(len(space.recipes)):
         for model in range(len(space.models)):
             rhos = space.rhos(model, reward, CANDIDATE_POSITIONS)

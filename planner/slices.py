@@ -16,8 +16,7 @@ import numpy.typing as npt
 from planner.space import Cell, PilotSpace
 from race.allocation import REGIMES
 from race.errors import CannotDo
-from race.ladder import LadderModel
-from race.recipe import Recipe
+from race.simulator import Settings
 from race.units import format_flops
 
 FloatArray = npt.NDArray[np.float64]
@@ -107,16 +106,15 @@ class BudgetSlice:
             for line, (reward, model) in enumerate(self.lines)
         ])
 
-    def rows(self) -> list[tuple[LadderModel, Recipe, int]]:
-        """(model, recipe, budget) of every setting, line-major: L * Q rows."""
-        rows = []
-        for line, (reward, model) in enumerate(self.lines):
-            ratios = self.space.costs[reward][model].update_ratio(self.rhos[line])
-            recipe = self.space.recipes[reward]
-            rows.extend(
-                (self.space.models[model], recipe.with_update_ratio(_inside(a)), self.space.budget) for a in ratios
-            )
-        return rows
+    @cached_property
+    def settings(self) -> Settings:
+        """Every setting at the real budget, line-major; shape (L * Q,)."""
+        cells = [
+            Cell(model, reward, 0, float(rho))
+            for line, (reward, model) in enumerate(self.lines)
+            for rho in self.rhos[line]
+        ]
+        return self.space.settings(cells, self.space.budget)
 
     def shares(self, line: int, rho: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
         """``(sigma, rho, phi)`` of a line at update fractions ``rho`` (broadcasts)."""
@@ -169,8 +167,3 @@ def regime_probabilities(optima: Optima) -> dict[str, float]:
     counts = np.bincount(optima.regime, minlength=len(REGIMES))
     return {name: float(count / counts.sum()) for name, count in zip(REGIMES, counts, strict=True)}
 
-
-def _inside(a: float) -> float:
-    from race.recipe import MAX_UPDATE_RATIO, MIN_UPDATE_RATIO
-
-    return float(min(max(a, MIN_UPDATE_RATIO), MAX_UPDATE_RATIO))

@@ -26,6 +26,7 @@ from race.ladder import Ladder, LadderModel
 from race.recipe import Recipe
 from race.records import PilotSpec
 from race.rewards import check_target, reward_system
+from race.simulator import Settings
 from race.units import format_flops, parse_budget
 
 FloatArray = npt.NDArray[np.float64]
@@ -169,6 +170,28 @@ class PilotSpace:
     def affordable(self, cell: Cell, remaining: float) -> bool:
         """True when the pilot is runnable and fits what is left of the pilot budget."""
         return self.sizes[cell.size] <= remaining and self.runnable(cell)
+
+    def settings(self, cells: Sequence[Cell], budgets: npt.ArrayLike) -> Settings:
+        """The simulator's view of ``cells`` at ``budgets`` FLOPs each, in order; shape (n,).
+
+        Built per (reward, model) pair at once, which is what keeps an `ask` fast.
+        """
+        spent = np.broadcast_to(np.asarray(budgets, dtype=np.float64), (len(cells),))
+        groups: dict[tuple[int, int], list[int]] = {}
+        for index, cell in enumerate(cells):
+            groups.setdefault((cell.reward, cell.model), []).append(index)
+        parts, order = [], []
+        for (reward, model), members in groups.items():
+            table = Settings.grid(
+                self.ladder,
+                self.recipes[reward],
+                rhos=[cells[i].rho for i in members],
+                budgets=[1.0],
+                models=[self.models[model].name],
+            )
+            parts.append(table.with_budget(spent[members]))
+            order.extend(members)
+        return Settings.concat(parts)[np.argsort(order)]
 
     def recipe(self, cell: Cell) -> Recipe:
         """The recipe that spends ``cell.rho`` on learning."""

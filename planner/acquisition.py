@@ -1,0 +1,132 @@
+"""Which pilot buys most: expected reduction of decision regret at the real budget, per FLOP.
+
+Regret now is E[max_d f(d)] - max_d E[f(d)] over the settings d of the slice at the real budget. A pilot moves only
+the second term: after it the planner picks the best mean again. The expected gain is the knowledge gradient of
+correlated beliefs (Frazier, Powell, Dayanik 2009),
+
+    KG(c) = E_Z max_d (m_d + s_dc Z) - max_d m_d,    s_dc = Cov(f_d, z_c) / sqrt(Var(z_c) + noise_c),   Z ~ N(0, 1)
+
+where z_c is what pilot c measures, at its own small budget. Two things are added:
+
+- Cost. KG is divided by the pilot's FLOPs, since the pilot budget is a sum of FLOPs and not a number of trials.
+- Replication. Information is not concave: one cheap noisy pilot may change no decision where four would, and a
+  planner that asks only about the next pilot then sees no gain in any. As in Frazier's KG(*), the gain per FLOP is
+  maximised over n = 1, 2, 4, ... repetitions that still fit the remaining budget.
+
+Pilots that are running are conditioned on: their outcome is unknown, but not how much it will tell, and that shrinks
+the covariance (never the mean) before anything is scored. This is what keeps parallel proposals apart.
+
+Notation (shapes)
+    D   settings of the decision         C   candidate pilots         R   running pilots
+    m   mean value on D, (D,)            K   covariances, (D, C), (D, R), ...
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+QUANTILES = 65
+MAX_REPLICATES = 8
+_NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / QUANTILES) for i in range(QUANTILES)])
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """Joint Gaussian beliefs about the decision and about what pilots would measure.
+
+    Attributes
+    ----------
+    mean
+        Expected value of each setting of the decision, shape (D,).
+    slope
+        Change of that value per unit of its latent, shape (D,).
+    cov
+        Latent covariance of [decision; candidates; running], shape (D + C + R, D + C + R).
+    noise
+        Latent variance a single pilot adds, for [candidates; running], shape (C + R,).
+    """
+
+    mean: FloatArray
+    slope: FloatArray
+    cov: FloatArray
+    noise: FloatArray
+
+    def given_running(self, running: int) -> Beliefs:
+        """The same beliefs once the last ``running`` pilots have reported, whatever they report."""
+        if running == 0:
+            return self
+        keep = len(self.cov) - running
+        cross = self.cov[:keep, keep:]
+        inner = self.cov[keep:, keep:] + np.diag(self.noise[-running:])
+        shrink = cross @ np.linalg.solve(inner, cross.T)
+        return Beliefs(self.mean, self.slope, self.cov[:keep, :keep] - shrink, self.noise[:-running])
+
+
+def expected_gain(mean: FloatArray, swing: FloatArray) -> FloatArray:
+    """E_Z max_d (mean_d + swing_dc Z) - max_d mean_d for every pilot c.
+
+    By the midpoint rule on the quantiles of Z, which is exact where the best setting never changes (the gain is then
+    0, to rounding) and off by less than 2 % elsewhere; the exact sum over breakpoints is a sort per candidate and
+    no more useful.
+
+    Parameters
+    ----------
+    mean
+        Shape (D,).
+    swing
+        s, shape (D, C).
+
+    Returns
+    -------
+    Shape (C,), non-negative.
+    """
+    top = np.zeros(swing.shape[1])
+    for at in _NORMAL:
+        top += (mean[:, None] + swing * at).max(axis=0)
+    gain: FloatArray = np.maximum(top / QUANTILES - mean.max(), 0.0)
+    # Rounding of a sum of equal numbers must not look like information.
+    gain[gain < 1e-12] = 0.0
+    return gain
+
+
+def gain_per_flop(beliefs: Beliefs, cost: FloatArray, remaining: float) -> tuple[FloatArray, FloatArray]:
+    """Best gain per FLOP over repetitions, and the gain of a single pilot.
+
+    Parameters
+    ----------
+    beliefs
+        With no running pilots left in them (see `Beliefs.given_running`).
+    cost
+        FLOPs of each candidate, shape (C,).
+    remaining
+        FLOPs left in the pilot budget.
+
+    Returns
+    -------
+    per_flop, single
+        Shapes (C,).
+    """
+    decisions = len(beliefs.mean)
+    cross = beliefs.slope[:, None] * beliefs.cov[:decisions, decisions:]
+    variance = np.maximum(np.diag(beliefs.cov)[decisions:], 0.0)
+    single = np.zeros(len(cost))
+    best = np.full(len(cost), -np.inf)
+    repeats = 1
+    while repeats <= MAX_REPLICATES:
+        fits = repeats * cost <= remaining
+        if repeats > 1 and not fits.any():
+            break
+        swing = cross / np.sqrt(np.maximum(variance + beliefs.noise / repeats, 1e-18))
+        gain = expected_gain(beliefs.mean, swing)
+        if repeats == 1:
+            single = gain
+        best = np.where(fits, np.maximum(best, gain / (repeats * cost)), best)
+        repeats *= 2
+    return best, single

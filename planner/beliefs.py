@@ -1,0 +1,81 @@
+"""From a fitted surrogate to the joint Gaussian beliefs the acquisition conditions on.
+
+The surrogate's posterior is a mixture on a latent scale; its exact first two moments over [decision; candidates;
+running] are what Gaussian conditioning needs. Moments rather than sample covariances of draws: with a thousand draws
+a spurious correlation of 0.03 would give every pilot a floor of apparent information, and the cheapest one would win.
+
+A value is g(z) of its latent z, g monotone. For jointly Gaussian latents Cov(g(z_d), z_c) = E[g'(z_d)] Cov(z_d, z_c)
+(Stein's lemma), so the slope E[g'] carries latent covariances over to values without linearising at a point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.acquisition import Beliefs
+from planner.slices import BudgetSlice
+from planner.space import Cell
+from race.simulator import Settings
+from surrogate import Surrogate
+from surrogate.link import latent_sd, to_value
+
+FloatArray = npt.NDArray[np.float64]
+
+# Gauss-Hermite nodes for E[g(z)] and E[g'(z)] under a normal.
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+# Standard error of a pilot's evaluation where no record says otherwise: about 500 graded problems.
+EVALUATION_SE = 0.02
+
+
+def form_beliefs(
+    surrogate: Surrogate, on: BudgetSlice, able: Sequence[Cell], running: Sequence[tuple[Cell, int]]
+) -> Beliefs:
+    """Beliefs about the decision and the candidates, given that the running pilots will report.
+
+    Parameters
+    ----------
+    able
+        Candidate cells, shape (C,).
+    running
+        Cells and budgets of running pilots.
+    """
+    space = on.space
+    parts = [on.settings, space.settings(able, [space.sizes[cell.size] for cell in able])]
+    if running:
+        parts.append(space.settings([cell for cell, _ in running], [budget for _, budget in running]))
+    latent, cov = _moments(surrogate, Settings.concat(parts), space.target)
+    decisions = len(on.settings)
+    spread = np.sqrt(np.maximum(np.diag(cov), 1e-12))
+    mean, slope = _through_link(latent[:decisions], spread[:decisions])
+    # Settings whose single step the budget does not pay for can never be the decision.
+    mean = np.where(on.affordable.ravel(), mean, -1.0)
+    slope = np.where(on.affordable.ravel(), slope, 0.0)
+    value = to_value(latent[decisions:])
+    noise = _run_noise(surrogate) + latent_sd(value, np.full(len(value), EVALUATION_SE)) ** 2
+    return Beliefs(mean, slope, cov, noise).given_running(len(running))
+
+
+def _through_link(latent: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """E[g(z)] and E[g'(z)] for z ~ N(latent, spread^2), each of shape (n,).
+
+    E[g'] by Stein's lemma too: E[g'(z)] = E[g(z) u] / spread with z = latent + spread u.
+    """
+    values = to_value(latent[:, None] + spread[:, None] * _NODES)
+    return values @ _WEIGHTS, (values * _NODES) @ _WEIGHTS / spread
+
+
+def _moments(surrogate: Surrogate, settings: Settings, target: str) -> tuple[FloatArray, FloatArray]:
+    """Latent mean (n,) and covariance (n, n) of the whole posterior mixture."""
+    mean, cov = surrogate.state.posterior.moments(surrogate._points(settings, target))
+    return mean, 0.5 * (cov + cov.T)
+
+
+def _run_noise(surrogate: Surrogate) -> float:
+    """Latent variance between two runs of one setting, seeds and wander, averaged over the posterior."""
+    posterior = surrogate.state.posterior
+    each = [c.hyper.run**2 + c.hyper.curve**2 for c in posterior.components]
+    return float(np.dot(posterior.weights, each))

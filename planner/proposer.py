@@ -1,0 +1,226 @@
+"""What to run next: the first points of the IsoFLOP grid, then the pilot with the greatest gain per FLOP.
+
+No Optuna in here: the sampler, the planner's batch of next pilots and ``race plan`` all ask this one object, and get
+the same answer for the same progress and seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from planner.acquisition import gain_per_flop
+from planner.beliefs import form_beliefs
+from planner.decision import Decision, decide
+from planner.grid import candidates, start_grid
+from planner.progress import Progress
+from planner.seeds import trial_seed
+from planner.slices import BudgetSlice
+from planner.space import Cell, PilotSpace
+from planner.stopping import Stop, StoppingRule
+from race.errors import CannotDo
+from race.records import PilotSpec
+from race.simulator import Worlds
+from race.units import format_flops
+from surrogate import Surrogate
+
+
+class NoProposal(CannotDo):
+    """Nothing should, or can, be proposed now; the message says why. An answer, not a failure."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A pilot and why it was chosen.
+
+    Attributes
+    ----------
+    cell
+        Where in the space.
+    reason
+        ``grid`` or ``gain``.
+    gain
+        Expected reduction of regret by this one pilot, in units of the target; ``None`` on the grid.
+    """
+
+    cell: Cell
+    reason: str
+    gain: float | None = None
+
+
+@dataclass
+class Proposer:
+    """Chooses pilots for one space.
+
+    Attributes
+    ----------
+    space
+        What may be proposed.
+    seed
+        Seeds the surrogate.
+    start
+        IsoFLOP pilots that open a plan, counting records that are there already; ``None`` is one per model.
+    prior
+        Worlds the surrogate starts from; ``None`` is its default.
+    """
+
+    space: PilotSpace
+    seed: int = 0
+    start: int | None = None
+    prior: Worlds | None = None
+    _fitted: tuple[tuple[str, ...], Surrogate] | None = field(default=None, repr=False)
+
+    @property
+    def start_count(self) -> int:
+        """Number of opening grid pilots."""
+        return len(self.space.models) * len(self.space.recipes) if self.start is None else self.start
+
+    @cached_property
+    def slice(self) -> BudgetSlice:
+        """The slice at the real budget."""
+        return BudgetSlice.build(self.space)
+
+    def surrogate(self, progress: Progress) -> Surrogate:
+        """Fitted to all records; kept until they change."""
+        key = tuple(record.id for record in progress.records)
+        if self._fitted is None or self._fitted[0] != key:
+            fitted = Surrogate.fit(
+                progress.records,
+                ladder=self.space.ladder,
+                recipe=self.space.recipes[0],
+                targets=self.space.targets,
+                prior=self.prior,
+                seed=self.seed,
+            )
+            self._fitted = key, fitted
+        return self._fitted[1]
+
+    @cached_property
+    def smallest(self) -> float | None:
+        """FLOPs of the smallest pilot that can be run at all, or ``None``."""
+        able = candidates(self.space, remaining=self.space.pilot_budget)
+        return float(min(self.space.sizes[c.size] for c in able)) if able else None
+
+    def propose(self, progress: Progress, *, fixed: Mapping[str, Any] | None = None) -> Proposal:
+        """The next pilot.
+
+        Parameters
+        ----------
+        fixed
+            Axes that are given and not chosen: any of ``model``, ``reward`` (a name), ``rho`` and ``size``.
+
+        Raises
+        ------
+        NoProposal
+            No pilot fits what is left of the pilot budget.
+        """
+        remaining = self.space.pilot_budget - progress.spent
+        if not fixed and progress.known(self.space) < self.start_count:
+            for cell in start_grid(self.space, self.start_count):
+                if self.space.affordable(cell, remaining) and not self._asked(cell, progress):
+                    return Proposal(cell, "grid")
+        able = candidates(self.space, remaining=remaining)
+        if fixed:
+            able = _matching(able, self.space, fixed, remaining)
+        if not able:
+            raise NoProposal(self._why_nothing(progress, remaining))
+        return self._best(able, progress, remaining)
+
+    def ensure_something(self, progress: Progress) -> None:
+        """Raise `NoProposal` when no pilot fits; cheap."""
+        remaining = self.space.pilot_budget - progress.spent
+        smallest = self.smallest
+        if smallest is None or smallest > remaining:
+            raise NoProposal(self._why_nothing(progress, remaining))
+
+    def decide(self, progress: Progress) -> Decision:
+        """The decision on everything known."""
+        return decide(self.surrogate(progress), self.slice, seed=self.seed)
+
+    def stop(self, progress: Progress, rule: StoppingRule) -> Stop | None:
+        """Why no further pilot should be bought, or ``None``."""
+        return rule.check(
+            self.decide(progress),
+            finished=progress.finished,
+            spent=progress.spent,
+            pilot_budget=self.space.pilot_budget,
+            smallest=self.smallest,
+        )
+
+    def _best(self, able: list[Cell], progress: Progress, remaining: float) -> Proposal:
+        beliefs = form_beliefs(self.surrogate(progress), self.slice, able, self.running(progress))
+        cost = np.array([self.space.sizes[cell.size] for cell in able], dtype=np.float64)
+        per_flop, single = gain_per_flop(beliefs, cost, remaining)
+        best = int(per_flop.argmax())
+        return Proposal(able[best], "gain", float(single[best]))
+
+    def running(self, progress: Progress) -> list[tuple[Cell, int]]:
+        """Cells and budgets of the running pilots."""
+        names = [m.name.lower() for m in self.space.models]
+        return [
+            (Cell(names.index(s.model.lower()), self.space.rewards.index(s.reward), 0, s.rho), s.budget)
+            for s in progress.pending
+            if s.model.lower() in names and s.reward in self.space.rewards
+        ]
+
+    def _asked(self, cell: Cell, progress: Progress) -> bool:
+        name, reward = self.space.models[cell.model].name, self.space.rewards[cell.reward]
+        return any(
+            p.spec.model == name
+            and p.spec.reward == reward
+            and p.spec.budget == self.space.sizes[cell.size]
+            and abs(p.spec.rho - cell.rho) < 1e-6
+            for p in progress.pilots
+        )
+
+    def _why_nothing(self, progress: Progress, remaining: float) -> str:
+        smallest = self.smallest
+        total = format_flops(self.space.pilot_budget)
+        if smallest is None:
+            return (
+                f"pilots: none proposed, since no size up to {format_flops(self.space.sizes[-1])} FLOPs pays for two "
+                f"steps of any model; raise the pilot budget of {total} or shorten the recipe"
+            )
+        running = len(progress.pending)
+        waiting = f", of which {running} running pilots hold a part" if running else ""
+        left = format_flops(remaining) if remaining > 0 else "nothing"
+        return (
+            f"pilots: none proposed, since {left} of {total} pilot FLOPs is left{waiting}, and the smallest pilot "
+            f"takes {format_flops(smallest)}"
+        )
+
+    def batch(self, progress: Progress, count: int) -> list[PilotSpec]:
+        """Up to ``count`` pilots to run side by side, each chosen knowing of the others."""
+        specs: list[PilotSpec] = []
+        for _ in range(count):
+            ahead = progress.with_running(specs)
+            try:
+                proposal = self.propose(ahead)
+            except NoProposal:
+                break
+            number = max((p.number for p in ahead.pilots), default=-1) + 1
+            specs.append(self.space.spec(proposal.cell, seed=trial_seed(self.seed, number)))
+        return specs
+
+
+def _matching(able: list[Cell], space: PilotSpace, fixed: Mapping[str, Any], remaining: float) -> list[Cell]:
+    """Candidates that agree with the axes somebody has fixed."""
+    wanted = {name: fixed[name] for name in ("model", "size") if name in fixed}
+    cells = [
+        cell
+        for cell in able
+        if all(getattr(cell, name) == value for name, value in wanted.items())
+        and ("reward" not in fixed or space.rewards[cell.reward] == fixed["reward"])
+    ]
+    if "rho" in fixed:
+        moved = {replace(cell, rho=_clip(fixed["rho"], space.rho_range(cell.model, cell.reward))) for cell in cells}
+        cells = sorted((c for c in moved if space.affordable(c, remaining)), key=lambda c: (c.model, c.reward, c.size))
+    return cells
+
+
+def _clip(rho: float, bounds: tuple[float, float]) -> float:
+    return min(max(float(rho), bounds[0]), bounds[1])
