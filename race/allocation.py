@@ -21,6 +21,7 @@ Everything accepts numpy arrays for ``a``, ``rho`` and budgets.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -300,16 +301,16 @@ def size_run(arch: Architecture, recipe: Recipe, budget: int, *, rho: float | No
     costs = unit_costs(arch, recipe)
     step = costs.step(recipe.prompts_per_step, trained)
     steps = int(budget // step.total)
+    # Mean lengths make costs floats, and their product may round up past the budget.
+    while steps > 0 and (step * steps).total > budget:
+        steps -= 1
     if steps < 1:
         raise InvalidInput(
             f"budget: found {format_flops(budget)} FLOPs, below one step of this recipe "
             f"({format_flops(step.total)} FLOPs); allowed is at least one step: raise the budget, or lower "
             "prompts_per_step, group_size or the lengths"
         )
-    flops = step * steps
-    last, last_flops = _last_step(costs, recipe, budget - flops.total)
-    if last:
-        flops = flops + last_flops
+    last, flops = _last_step(costs, recipe, step * steps, budget)
     return RunPlan(recipe, int(budget), steps, last, step, flops)
 
 
@@ -320,15 +321,16 @@ def _allowed_trained(a: float, generated: int) -> int:
     return min(max(trained_samples(a, generated), low), high)
 
 
-def _last_step(costs: UnitCosts, recipe: Recipe, left: float) -> tuple[int, Allocation]:
-    """The largest smaller step that ``left`` FLOPs pay for, at (at most) the same update ratio."""
-    for prompts in range(recipe.prompts_per_step - 1, 0, -1):
+def _last_step(costs: UnitCosts, recipe: Recipe, spent: Allocation, budget: int) -> tuple[int, Allocation]:
+    """Prompts of the largest smaller step that still fits after ``spent``, and what is spent with it."""
+
+    def spent_with(prompts: int) -> Allocation:
         # Floor, not round: the remainder of the budget is the one place where rounding up could overspend.
         trained = max(1, math.floor(recipe.update_ratio * prompts * recipe.group_size))
-        cost = costs.step(prompts, trained)
-        if cost.total <= left:
-            return prompts, cost
-    return 0, Allocation(0, 0, 0)
+        return spent + costs.step(prompts, trained)
+
+    fitting = bisect_left(range(1, recipe.prompts_per_step), True, key=lambda n: spent_with(n).total > budget)
+    return (fitting, spent_with(fitting)) if fitting else (0, spent)
 
 
 def allocation_from_dict(data: Mapping[str, Any], *, where: str) -> Allocation:
