@@ -1,0 +1,235 @@
+"""Mean-field dynamics of GRPO: how a policy's state moves along a run.
+
+Notation (W worlds, n settings; everything broadcasts to (W, n))
+    theta   competence, logits: a problem of difficulty delta is solved with p = sigmoid(theta - delta)
+    f       format competence as a probability; an answer counts when it is right and readable
+    d       drift from the base policy, sqrt(KL)
+    S, G    samples and group size per step     a   update ratio    U   lr * max(a, 1), the drive of a step
+    B       noise scale in samples (McCandlish et al. 2018, arXiv 1812.06162)
+
+One step changes theta by  r (theta_max - theta)  with
+
+    r = eta(N) gain_r rank kl * staleness * exploration * signal / (1/U + B_r / (S Y signal))
+
+Two things limit a step, and their times add: the drive U (how far one may move on one batch) and the samples
+behind it. For a = lr = 1 the bracket is McCandlish's 1 / (1 + B/S).
+
+    signal       share of groups that teach anything: 1 - p^G - (1-p)^G for right/wrong, variance-like for scores
+    Y            samples' worth got from one generated sample: y / (1 + (y/cap_r)^m)^(1/m), y = lr a. Below the
+                 cap, training on fewer samples wastes rollouts in proportion; above it, passes add nothing.
+    staleness    1 / (1 + ((U - 1)+ / stale)^2)
+    exploration  D / (D + explore U), D distinct rollouts so far: many updates on few rollouts memorise them
+    theta_max    ceiling; gradient noise lowers the headroom by (1 + lr^2 B_r / (S Y))^-noise_floor
+    drift        grows with what is trained on, y per generated sample, not with what is learned: dd = drift r y/Y
+
+Integration: exponential midpoint rule on nodes evenly spaced in ln(1 + step), so one grid serves ten steps and
+a million. What is left out, on purpose: momentum, warm-up, length growth, finite prompt sets, and the change of
+costs during a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from race.errors import InvalidInput
+from race.simulator.difficulty import average, classes, sigmoid
+from race.simulator.ensemble import Worlds
+from race.simulator.rewards import bias_of, by_reward, continuous_share, noise_of
+from race.simulator.settings import Settings
+from race.simulator.targets import State, evaluate
+
+FloatArray = npt.NDArray[np.float64]
+
+REFERENCE_PARAMS = 3.09e9  # Qwen2.5-3B, the middle of the default ladder
+SIZE_REACH = 3.5
+FORMAT_CEILING = 4.5  # logits: 1.1 % unreadable answers never go away
+SCORE_FLOOR = 0.3  # spread that scores keep among answers that are equally right
+NODES = 20
+_BLOCK = 4096  # runs integrated at once; larger blocks fall out of the cache
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Learning curves.
+
+    Attributes
+    ----------
+    flops
+        C_total spent, shape (n, points).
+    values
+        Per target, shape (W, n, points).
+    drift
+        sqrt(KL), shape (W, n, points).
+    """
+
+    flops: FloatArray
+    values: dict[str, FloatArray]
+    drift: FloatArray
+
+
+def simulate(
+    worlds: Worlds, settings: Settings, *, targets: Sequence[str] = ("native", "pass@1", "judge")
+) -> dict[str, FloatArray]:
+    """Expected final values of runs that stay healthy, per target, in [0, 1], shape (W, n).
+
+    Collapse is not averaged in: `collapse_probability` gives it separately.
+    """
+    out = {target: np.empty((len(worlds), len(settings))) for target in targets}
+    for rows, cols, w, s in _blocks(worlds, settings):
+        state = _Run(w, s).integrate()[-1]
+        for target, values in out.items():
+            values[rows, cols] = evaluate(w, s, state, target)
+    return out
+
+
+def simulate_curves(
+    worlds: Worlds,
+    settings: Settings,
+    *,
+    points: int | npt.ArrayLike = 12,
+    targets: Sequence[str] = ("native", "pass@1", "judge"),
+) -> Curves:
+    """Learning curves at ``points`` fractions of the budget (an int: that many, evenly spaced from 0 to 1).
+
+    The last of evenly spaced points equals `simulate`.
+    """
+    share = np.linspace(0, 1, points) if isinstance(points, int) else np.asarray(points, dtype=np.float64)
+    if share.ndim != 1 or share.size < 1 or not np.all((share >= 0) & (share <= 1)):
+        raise InvalidInput("points: allowed are a whole number of at least 1, or fractions of the budget in [0, 1]")
+    shape = (len(worlds), len(settings), share.size)
+    values = {target: np.empty(shape) for target in targets}
+    drift = np.empty(shape)
+    for rows, cols, w, s in _blocks(worlds, settings):
+        states = _Run(w, s).integrate()
+        for k, state in enumerate(_at(states, s.steps, share)):
+            drift[rows, cols, k] = state.drift
+            for target in targets:
+                values[target][rows, cols, k] = evaluate(w, s, state, target)
+    return Curves(settings.budget[:, None] * share, values, drift)
+
+
+def collapse_probability(worlds: Worlds, settings: Settings) -> FloatArray:
+    """Probability that a run collapses before its budget is spent, shape (W, n).
+
+    1 - exp(-hazard d): the hazard per unit of drift grows with the drive (learning rate x passes) and with
+    the reward's bias. Shape from IsoCompute's learning-rate sweep (4x the tuned rate collapses) and PURE
+    (a learned reward alone is hacked within some hundred steps).
+    """
+    out = np.empty((len(worlds), len(settings)))
+    for rows, cols, w, s in _blocks(worlds, settings):
+        run = _Run(w, s)
+        out[rows, cols] = -np.expm1(-run.hazard * run.integrate()[-1].drift)
+    return out
+
+
+def _blocks(worlds: Worlds, settings: Settings):  # type: ignore[no-untyped-def]
+    width = max(1, min(len(settings), _BLOCK))
+    height = max(1, _BLOCK // width)
+    for i in range(0, len(worlds), height):
+        for j in range(0, len(settings), width):
+            rows, cols = slice(i, i + height), slice(j, j + width)
+            yield rows, cols, worlds[rows], settings[cols]
+
+
+class _Run:
+    """Everything about a block of runs that does not change along them, and the integrator."""
+
+    def __init__(self, w: Worlds, s: Settings) -> None:
+        c = w.column
+        x = size(s.params)
+        # -- base policy
+        self.theta0 = c("theta0") + c("theta0_slope") * x + c("task_shift")
+        self.phi0 = np.minimum(c("format0") + c("format_slope") * x, FORMAT_CEILING)
+        # -- reward system
+        gain, cap = np.exp(by_reward(w, s, "gain")), c("reuse_cap") * np.exp(by_reward(w, s, "cap"))
+        self.continuous = continuous_share(s)
+        # -- drive, samples, reuse
+        y = s.lr * s.a
+        drive = s.lr * np.maximum(s.a, 1.0)
+        m = c("reuse_bend")
+        worth = y / (1 + (y / cap) ** m) ** (1 / m)
+        self.overtrain = y / worth
+        self.per_drive = 1 / drive
+        self.per_sample = noise_of(w, s) / (s.samples * worth)
+        n0 = c("eta_n0")
+        speed = (1 + n0 / REFERENCE_PARAMS) / (1 + n0 / (REFERENCE_PARAMS * np.exp(x)))
+        stale = 1 / (1 + (np.maximum(drive - 1, 0) / c("stale")) ** 2)
+        rank = np.where(np.isinf(s.rank), 1.0, s.rank / (s.rank + c("rank_half")))
+        brake = 1 + c("kl_brake") * s.kl
+        self.eta = c("eta") * np.exp(c("setup_rate")) * speed * gain * stale * rank / brake**0.25
+        self.drift_gain = c("drift") / brake * self.overtrain
+        self.memorise = c("explore") * drive / s.samples  # in steps
+        self.ceiling = self.theta0 + c("headroom") * np.exp(c("headroom_slope") * x) * (
+            1 + s.lr**2 * self.per_sample
+        ) ** -c("noise_floor")
+        self.format_rate = c("format_rate")
+        self.hazard = c("collapse") * drive**2.6 * (1 + 12 * bias_of(w, s) * (self.continuous > 0))
+        self.delta = classes(c("difficulty_sd"))
+        self.group = s.group
+        self.steps = s.steps
+        self.shape = (len(w), len(s))
+
+    def rate(self, theta: FloatArray, phi: FloatArray, t: FloatArray) -> FloatArray:
+        """r at one moment, per step."""
+        signal = self.signal(theta, phi)
+        explored = t / (t + self.memorise)
+        return self.eta * explored * signal / (self.per_drive + self.per_sample / signal)
+
+    def signal(self, theta: FloatArray, phi: FloatArray) -> FloatArray:
+        """Share of the groups' possible teaching that happens, in (0, 1]."""
+        p = sigmoid(theta - self.delta) * sigmoid(phi)
+        fail = 1 - p
+        binary = 1 - p**self.group - fail**self.group
+        out = average(binary)
+        if self.continuous.any():
+            spread = average(4 * p * fail)
+            scores = (1 - 1 / self.group) * (SCORE_FLOOR + (1 - SCORE_FLOOR) * spread)
+            out = out + self.continuous * (scores - out)
+        return np.maximum(out, 1e-9)
+
+    def integrate(self) -> list[State]:
+        """States at nodes evenly spaced in ln(1 + step), the first at step 0 and the last at the budget."""
+        theta = np.broadcast_to(self.theta0, self.shape).copy()
+        phi = np.broadcast_to(self.phi0, self.shape).copy()
+        drift = np.zeros(self.shape)
+        states = [State(theta, phi, drift)]
+        times = np.expm1(np.linspace(0, 1, NODES + 1)[:, None] * np.log1p(self.steps))
+        for t0, t1 in zip(times[:-1], times[1:], strict=True):
+            half = (t1 - t0) / 2
+            r = self.rate(theta, phi, t0 + half / 2)
+            mid_theta = self.ceiling - (self.ceiling - theta) * np.exp(-r * half)
+            mid_phi = FORMAT_CEILING - (FORMAT_CEILING - phi) * np.exp(-self.format_rate * r * half)
+            r = self.rate(mid_theta, mid_phi, t0 + half)
+            theta = self.ceiling - (self.ceiling - theta) * np.exp(-r * 2 * half)
+            phi = FORMAT_CEILING - (FORMAT_CEILING - phi) * np.exp(-self.format_rate * r * 2 * half)
+            drift = drift + self.drift_gain * r * 2 * half
+            states.append(State(theta, phi, drift))
+        return states
+
+
+def _at(states: Sequence[State], steps: FloatArray, share: FloatArray) -> list[State]:
+    """States at fractions of the run, linear in ln(1 + step) between nodes."""
+    theta = np.stack([s.theta for s in states])
+    phi = np.stack([s.phi for s in states])
+    drift = np.stack([s.drift for s in states])
+    out = []
+    cols = np.arange(steps.size)
+    for fraction in share:
+        u = np.log1p(fraction * steps) / np.maximum(np.log1p(steps), 1e-300) * NODES
+        low = np.clip(np.floor(u).astype(int), 0, NODES - 1)
+        mix = u - low
+
+        def pick(x: FloatArray, low: npt.NDArray[np.int64] = low, mix: FloatArray = mix) -> FloatArray:
+            return x[low, :, cols].T * (1 - mix) + x[low + 1, :, cols].T * mix
+
+        out.append(State(pick(theta), pick(phi), pick(drift)))
+    return out
+
+
+def size(params: FloatArray) -> FloatArray:
+    """x, the bent log-size of `race.simulator.parameters`."""
+    return SIZE_REACH * np.tanh(np.log(params / REFERENCE_PARAMS) / SIZE_REACH)

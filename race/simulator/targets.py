@@ -1,0 +1,84 @@
+"""How the evaluation targets read a policy's state.
+
+    native      the training reward itself, without reward hacking for rules, with it for shaped and learned ones
+    pass@1      competence on benchmark problems (easier by a shift); sharpening helps, over-optimisation hurts late
+    judge       process quality: competence less the over-optimisation  bias d (1 + d / over_scale)
+
+The judge's loss is Gao et al.'s (2022) d (alpha - beta d) with the gain in d carried by theta itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from race.rewards import check_target
+from race.simulator.difficulty import mean_success, sigmoid
+from race.simulator.ensemble import Worlds
+from race.simulator.rewards import bias_of
+from race.simulator.settings import REWARDS, Settings
+
+FloatArray = npt.NDArray[np.float64]
+
+FORMAT_WEIGHT = 0.2  # of a structured reward; 0.8 for the answer
+BENCHMARK_SPREAD = 0.75  # benchmarks are less mixed than training sets
+_SHIFTS = {"gsm8k": "gsm8k_shift", "math500": "math500_shift", "math-500": "math500_shift"}
+
+
+@dataclass(frozen=True)
+class State:
+    """State of W x n runs at one moment, each of shape (W, n).
+
+    ``theta`` competence and ``phi`` format competence in logits, ``drift`` sqrt(KL).
+    """
+
+    theta: FloatArray
+    phi: FloatArray
+    drift: FloatArray
+
+
+def evaluate(worlds: Worlds, settings: Settings, state: State, target: str) -> FloatArray:
+    """Expected value of ``target`` in [0, 1], shape (W, n)."""
+    check_target(target)
+    if target == "native":
+        return _native(worlds, settings, state)
+    loss = _loss(worlds, settings, state)
+    c = worlds.column
+    if target == "judge":
+        return mean_success(state.theta + c("judge_shift") - loss, c("difficulty_sd"))
+    benchmark = target.partition(":")[2].lower()
+    shift = c(_SHIFTS.get(benchmark, "pass_shift"))
+    late = c("spill") * loss * state.drift / (state.drift + c("over_scale"))
+    theta = state.theta + shift + c("sharpen") * -np.expm1(-state.drift) - late
+    return sigmoid(state.phi) * mean_success(theta, BENCHMARK_SPREAD * c("difficulty_sd"))
+
+
+def _loss(worlds: Worlds, settings: Settings, state: State) -> FloatArray:
+    scale = worlds.column("over_scale")
+    return bias_of(worlds, settings) * state.drift * (1 + state.drift / scale)
+
+
+def _native(worlds: Worlds, settings: Settings, state: State) -> FloatArray:
+    c = worlds.column
+    spread = c("difficulty_sd")
+    readable = sigmoid(state.phi)
+    out = np.empty(np.broadcast_shapes(state.theta.shape, readable.shape))
+    for index in np.unique(settings.reward):
+        cols = settings.reward == index
+        name = REWARDS[index]
+        theta, f = state.theta[:, cols], readable[:, cols]
+        if name == "sparse":
+            value = f * mean_success(theta, spread)
+        elif name == "structured":
+            value = FORMAT_WEIGHT * f + (1 - FORMAT_WEIGHT) * f * mean_success(theta, spread)
+        else:
+            # What the reward pays for drift; saturating, since a score cannot be gamed beyond its maximum.
+            gamed = c("hack") * (bias_of(worlds, settings) * state.drift)[:, cols]
+            shift = c("dense_shift" if name == "dense" else "process_shift")
+            value = mean_success(theta + shift + gamed, spread)
+            if name == "dense":
+                value = f * value
+        out[:, cols] = value
+    return out
