@@ -107,12 +107,11 @@ hostile = json_values | st.sampled_from(
 def test_any_json_in_any_place_is_a_record_or_invalid_input(path: Path, value: Any) -> None:
     try:
         read = PilotRecord.from_dict(replaced(RECORD, path, value))
-    except InvalidInput as error:
-        assert str(error)
-    else:
-        # What was accepted must be writable and mean the same when read again (provenance is free-form).
-        if path[:1] != ("provenance",):
-            assert PilotRecord.from_dict(as_json(read)) == read
+    except InvalidInput:
+        return
+    # What was accepted must be writable and mean the same when read again (provenance is free-form).
+    if path[:1] != ("provenance",):
+        assert PilotRecord.from_dict(as_json(read)) == read
 
 
 @given(st.sampled_from([p for p in paths(RECORD) if p and isinstance(p[-1], str) and p[0] != "provenance"]))
@@ -124,9 +123,10 @@ def test_any_missing_key_is_a_default_or_named(path: Path) -> None:
     del parent[path[-1]]
     try:
         PilotRecord.from_dict(data)
+        message = ""
     except InvalidInput as error:
-        # Targets and phases of `seconds` are keys of the run's own choosing; everything else is named.
-        assert str(path[-1]) in str(error) or "targets" in str(error)
+        message = str(error)
+    assert not message or str(path[-1]) in message
 
 
 @given(

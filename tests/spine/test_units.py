@@ -53,11 +53,10 @@ def test_bad_budgets_are_one_line_that_names_the_field(text: object) -> None:
 @given(st.text(max_size=30))
 def test_any_text_is_a_budget_or_invalid_input(text: str) -> None:
     try:
-        found = parse_budget(text, field="--budget")
+        found: int | str = parse_budget(text, field="--budget")
     except InvalidInput as error:
-        assert str(error).startswith("--budget: ")
-    else:
-        assert 1 <= found <= MAX_BUDGET
+        found = str(error)
+    assert found.startswith("--budget: ") if isinstance(found, str) else 1 <= found <= MAX_BUDGET
 
 
 @given(st.integers(1, MAX_BUDGET))
