@@ -20,6 +20,7 @@ _HEADS: tuple[tuple[str, Head], ...] = (
     ("ForTokenClassification", "token-classification"),
     ("ForSequenceClassification", "sequence-classification"),
     ("ForProcessRewardModel", "mlp-score"),
+    ("ForPrmModel", "token-classification"),  # Skywork-o1-Open-PRM: a value head on every position
     ("ForRewardModel", "mlp-score"),
     ("Model", "none"),
 )
