@@ -11,16 +11,17 @@ A value is g(z) of its latent z, g monotone. For jointly Gaussian latents Cov(g(
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.acquisition import Beliefs
 from planner.slices import BudgetSlice
-from planner.space import Cell
 from race.simulator import Settings
 from surrogate import Surrogate
 from surrogate.link import latent_sd, to_value
+from surrogate.points import Points
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -32,22 +33,32 @@ EVALUATION_SE = 0.02
 
 
 def form_beliefs(
-    surrogate: Surrogate, on: BudgetSlice, able: Sequence[Cell], running: Sequence[tuple[Cell, int]]
+    surrogate: Surrogate,
+    on: BudgetSlice,
+    able: Settings,
+    running: Settings | None = None,
+    *,
+    only: npt.ArrayLike | None = None,
 ) -> Beliefs:
     """Beliefs about the decision and the candidates, given that the running pilots will report.
 
     Parameters
     ----------
     able
-        Candidate cells, shape (C,).
+        Candidate pilots at their own budgets.
     running
-        Cells and budgets of running pilots.
+        Pilots that are out, at theirs.
+    only
+        Which of ``able`` to keep, as an index; the surrogate remembers the whole table, so that a planner that asks
+        again simulates nothing.
     """
-    space = on.space
-    parts = [on.settings, space.settings(able, [space.sizes[cell.size] for cell in able])]
-    if running:
-        parts.append(space.settings([cell for cell, _ in running], [budget for _, budget in running]))
-    latent, cov = _moments(surrogate, Settings.concat(parts), space.target)
+    target = on.space.target
+    pilots = surrogate._points(able, target)
+    parts = [surrogate._points(on.settings, target), pilots if only is None else pilots[np.asarray(only)]]
+    if running is not None and len(running):
+        parts.append(surrogate._points(running, target))
+    latent, cov = surrogate.state.posterior.moments(_join(parts))
+    cov = 0.5 * (cov + cov.T)
     decisions = len(on.settings)
     spread = np.sqrt(np.maximum(np.diag(cov), 1e-12))
     mean, slope = _through_link(latent[:decisions], spread[:decisions])
@@ -56,7 +67,16 @@ def form_beliefs(
     slope = np.where(on.affordable.ravel(), slope, 0.0)
     value = to_value(latent[decisions:])
     noise = _run_noise(surrogate) + latent_sd(value, np.full(len(value), EVALUATION_SE)) ** 2
-    return Beliefs(mean, slope, cov, noise).given_running(len(running))
+    return Beliefs(mean, slope, cov, noise).given_running(0 if running is None else len(running))
+
+
+def _join(parts: Sequence[Points]) -> Points:
+    return Points(
+        **{
+            f.name: np.concatenate([getattr(p, f.name) for p in parts], axis=1 if f.name == "ensemble" else 0)
+            for f in fields(Points)
+        }
+    )
 
 
 def _through_link(latent: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -66,12 +86,6 @@ def _through_link(latent: FloatArray, spread: FloatArray) -> tuple[FloatArray, F
     """
     values = to_value(latent[:, None] + spread[:, None] * _NODES)
     return values @ _WEIGHTS, (values * _NODES) @ _WEIGHTS / spread
-
-
-def _moments(surrogate: Surrogate, settings: Settings, target: str) -> tuple[FloatArray, FloatArray]:
-    """Latent mean (n,) and covariance (n, n) of the whole posterior mixture."""
-    mean, cov = surrogate.state.posterior.moments(surrogate._points(settings, target))
-    return mean, 0.5 * (cov + cov.T)
 
 
 def _run_noise(surrogate: Surrogate) -> float:

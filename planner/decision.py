@@ -21,34 +21,16 @@ from planner.sizing import Sized, size_to_budget
 from planner.slices import BudgetSlice, Optima, regime_probabilities
 from race.records import PilotSpec
 from surrogate import Surrogate
+from surrogate.optimum import Interval
 
 FloatArray = npt.NDArray[np.float64]
 
 LEVEL = 0.9
 DRAWS = 2000
+EDGE = 0.2
 DIAGNOSTIC = (
     "RACE is a diagnostic: it says where the optimum is likely to lie, it does not promise a better held-out result"
 )
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean with its central 90 % interval."""
-
-    mean: float
-    lo: float
-    hi: float
-
-    @classmethod
-    def of(cls, draws: FloatArray) -> Interval:
-        """Mean and quantiles of ``draws``, shape (S,)."""
-        lo, hi = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        mean = float(draws.mean())
-        return cls(mean, min(float(lo), mean), max(float(hi), mean))
-
-    def to_dict(self) -> dict[str, float]:
-        """Plain JSON types."""
-        return {"mean": self.mean, "lo": self.lo, "hi": self.hi}
 
 
 @dataclass(frozen=True)
@@ -65,6 +47,10 @@ class TargetView:
         Probability that each model is the best.
     rho, value
         Where the optimum lies, and what the best-mean setting is worth.
+    regret
+        What the best-mean setting loses against the optimum.
+    edge
+        Probability that the optimum lies at an end of the feasible update fractions.
     best
         Index of the best-mean setting on the slice.
     """
@@ -77,6 +63,8 @@ class TargetView:
     models: Mapping[str, float]
     rho: Interval
     value: Interval
+    regret: Interval
+    edge: float
     best: int
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,6 +76,7 @@ class TargetView:
             "models": dict(self.models),
             "rho": self.rho.to_dict(),
             "value": self.value.to_dict(),
+            "regret": self.regret.to_dict(),
         }
 
 
@@ -182,9 +171,9 @@ def view_target(
     """Read one target off ``draws`` joint posterior draws."""
     values = surrogate.sample(on.settings, target, draws=draws, seed=seed)
     optima = on.optima(values)
-    mean = np.where(on.affordable.ravel(), values.mean(axis=0), -np.inf)
-    best = int(mean.argmax())
-    reward, model = on.lines[best // on.rhos.shape[1]]
+    line, point = on.best(values)
+    reward, model = on.lines[line]
+    chosen = line * on.rhos.shape[1] + point
     regimes = regime_probabilities(optima)
     return TargetView(
         target=target,
@@ -193,9 +182,11 @@ def view_target(
         regime=max(regimes, key=lambda name: regimes[name]),
         regimes=regimes,
         models=_model_probabilities(on, optima),
-        rho=Interval.of(optima.rho),
-        value=Interval.of(values[:, best]),
-        best=best,
+        rho=Interval.of(optima.rho, LEVEL),
+        value=Interval.of(values[:, chosen], LEVEL),
+        regret=Interval.of(np.maximum(optima.value - values[:, chosen], 0), LEVEL),
+        edge=float(optima.edge.mean()),
+        best=chosen,
     )
 
 
@@ -253,9 +244,8 @@ def _notes(
 ) -> list[str]:
     view = views[0]
     notes = []
-    if sum(evidence.values()) == 0:
-        notes.append("no pilot or imported record entered: this is the calibrated simulator's prior, nothing measured")
-    elif not evidence.get("real") and not evidence.get("imported"):
+    # With no evidence at all the surrogate's own first note says that everything is prior.
+    if evidence.get("simulated") and not evidence.get("real") and not evidence.get("imported"):
         notes.append("all evidence is simulated: this shows how the tool works, not how your models behave")
     notes.extend(on.left_out)
     notes.extend(surrogate_notes)
@@ -265,6 +255,11 @@ def _notes(
         notes.append(
             f"the recipe spends {sized.rho:.2f} on learning, the setting with the best expected value; rho.mean "
             f"{view.rho.mean:.2f} is the mean of where the optimum may lie"
+        )
+    if view.edge > EDGE:
+        notes.append(
+            f"with probability {view.edge:.2f} the optimum lies at an end of the feasible update fractions: the "
+            "true peak may be cut off by what the recipe can reach"
         )
     label = view.regime
     if view.regimes[label] < LEVEL:

@@ -24,7 +24,7 @@ from planner.space import Cell, PilotSpace
 from planner.stopping import Stop, StoppingRule
 from race.errors import CannotDo
 from race.records import PilotSpec
-from race.simulator import Worlds
+from race.simulator import Settings, Worlds
 from race.units import format_flops
 from surrogate import Surrogate
 
@@ -102,8 +102,7 @@ class Proposer:
     @cached_property
     def smallest(self) -> float | None:
         """FLOPs of the smallest pilot that can be run at all, or ``None``."""
-        able = candidates(self.space, remaining=self.space.pilot_budget)
-        return float(min(self.space.sizes[c.size] for c in able)) if able else None
+        return float(min(self.space.sizes[c.size] for c in self._cells)) if self._cells else None
 
     def propose(self, progress: Progress, *, fixed: Mapping[str, Any] | None = None) -> Proposal:
         """The next pilot.
@@ -123,7 +122,7 @@ class Proposer:
             for cell in start_grid(self.space, self.start_count):
                 if self.space.affordable(cell, remaining) and not self._asked(cell, progress):
                     return Proposal(cell, "grid")
-        able = candidates(self.space, remaining=remaining)
+        able = [cell for cell in self._cells if self.space.sizes[cell.size] <= remaining]
         if fixed:
             able = _matching(able, self.space, fixed, remaining)
         if not able:
@@ -152,20 +151,34 @@ class Proposer:
         )
 
     def _best(self, able: list[Cell], progress: Progress, remaining: float) -> Proposal:
-        beliefs = form_beliefs(self.surrogate(progress), self.slice, able, self.running(progress))
+        surrogate, running = self.surrogate(progress), self.running(progress)
         cost = np.array([self.space.sizes[cell.size] for cell in able], dtype=np.float64)
+        place = {cell: index for index, cell in enumerate(self._cells)}
+        if all(cell in place for cell in able):
+            only = [place[cell] for cell in able]
+            beliefs = form_beliefs(surrogate, self.slice, self._table, running, only=only)
+        else:
+            beliefs = form_beliefs(surrogate, self.slice, self.space.settings(able, cost), running)
         per_flop, single = gain_per_flop(beliefs, cost, remaining)
         best = int(per_flop.argmax())
         return Proposal(able[best], "gain", float(single[best]))
 
-    def running(self, progress: Progress) -> list[tuple[Cell, int]]:
-        """Cells and budgets of the running pilots."""
+    @cached_property
+    def _cells(self) -> list[Cell]:
+        """Every candidate that the whole pilot budget could pay for."""
+        return candidates(self.space, remaining=self.space.pilot_budget)
+
+    @cached_property
+    def _table(self) -> Settings:
+        """The simulator's view of them; one table for the life of a plan, so that it is simulated once."""
+        return self.space.settings(self._cells, [self.space.sizes[cell.size] for cell in self._cells])
+
+    def running(self, progress: Progress) -> Settings:
+        """The pilots that are out, at their own budgets."""
         names = [m.name.lower() for m in self.space.models]
-        return [
-            (Cell(names.index(s.model.lower()), self.space.rewards.index(s.reward), 0, s.rho), s.budget)
-            for s in progress.pending
-            if s.model.lower() in names and s.reward in self.space.rewards
-        ]
+        out = [s for s in progress.pending if s.model.lower() in names and s.reward in self.space.rewards]
+        cells = [Cell(names.index(s.model.lower()), self.space.rewards.index(s.reward), 0, s.rho) for s in out]
+        return self.space.settings(cells, [s.budget for s in out])
 
     def _asked(self, cell: Cell, progress: Progress) -> bool:
         name, reward = self.space.models[cell.model].name, self.space.rewards[cell.reward]

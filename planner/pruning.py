@@ -60,10 +60,8 @@ def check_running(
     known = replace(progress, pilots=others, evidence=(*progress.evidence, so_far))
     surrogate = proposer.surrogate(known)
     model = [m.name.lower() for m in space.models].index(spec.model.lower())
-    # A pilot's own budget, on a size axis of one entry: it need not be one of the plan's sizes any more.
-    ahead = replace(space, sizes=(spec.budget,))
-    cell = Cell(model, space.rewards.index(spec.reward), 0, spec.rho)
-    beliefs = form_beliefs(surrogate, replace(proposer.slice, space=ahead), [cell], proposer.running(known))
+    here = space.settings([Cell(model, space.rewards.index(spec.reward), 0, spec.rho)], [spec.budget])
+    beliefs = form_beliefs(surrogate, proposer.slice, here, proposer.running(known))
     decisions = len(beliefs.mean)
     cross = beliefs.slope[:, None] * beliefs.cov[:decisions, decisions:]
     spread = np.sqrt(np.maximum(np.diag(beliefs.cov)[decisions:] + beliefs.noise, 1e-18))

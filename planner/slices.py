@@ -1,5 +1,8 @@
 """The slice a decision is made on: every model and reward system at the real budget, along the update fraction.
 
+One `surrogate.optimum.Slice` per reward system, asked for one joint draw at a time: reward systems share draws, so
+that a comparison between them is a comparison within each possible truth.
+
 Notation (shapes)
     S    joint posterior draws          L    lines: (reward, model) pairs whose single step the budget pays for
     Q    update fractions per line      V    values of a draw on the slice, (S, L * Q), line-major
@@ -13,16 +16,14 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from planner.space import Cell, PilotSpace
+from planner.space import PilotSpace
 from race.allocation import REGIMES
 from race.errors import CannotDo
 from race.simulator import Settings
-from race.units import format_flops
+from surrogate.optimum import POINTS, Slice
 
 FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-
-POINTS_PER_LINE = 31
+IntArray = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,15 @@ class Optima:
         The optimum, refined between grid points.
     regime
         Index into `race.allocation.REGIMES`.
+    edge
+        True where the optimum lies at an end of the feasible range.
     """
 
     line: IntArray
     rho: FloatArray
     value: FloatArray
     regime: IntArray
+    edge: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -53,117 +57,94 @@ class BudgetSlice:
     ----------
     space
         Models, recipes and the real budget.
-    lines
-        (reward index, model index) pairs that fit the budget.
-    rhos
-        Update fractions, shape (L, Q), increasing along each line and even in logit.
+    parts
+        One slice per reward system that the budget pays for.
+    rewards
+        Their indices on the reward axis.
     left_out
-        Plain words on each pair the budget cannot pay one step for.
+        Plain words on each model and reward the budget cannot pay one step for.
     """
 
     space: PilotSpace
-    lines: tuple[tuple[int, int], ...]
-    rhos: FloatArray
+    parts: tuple[Slice, ...]
+    rewards: tuple[int, ...]
     left_out: tuple[str, ...]
 
     @classmethod
-    def build(cls, space: PilotSpace, *, points: int = POINTS_PER_LINE) -> BudgetSlice:
+    def build(cls, space: PilotSpace, *, points: int = POINTS) -> BudgetSlice:
         """Lay the grid out.
 
         Raises
         ------
         CannotDo
-            The budget pays for no step of any model.
+            The budget pays for no step of any model under any reward system.
         """
-        lines, rhos, left_out = [], [], []
-        for reward in range(len(space.recipes)):
-            for model, rung in enumerate(space.models):
-                at = space.rhos(model, reward, np.linspace(0, 1, points))
-                cheapest = space.step_flops(Cell(model, reward, 0, float(at[0])))
-                if cheapest > space.budget:
-                    left_out.append(
-                        f"{rung.name} is left out: one step of it under reward {space.rewards[reward]} takes at "
-                        f"least {format_flops(cheapest)} FLOPs, more than the budget"
-                    )
-                    continue
-                lines.append((reward, model))
-                rhos.append(at)
-        if not lines:
-            raise CannotDo(
-                f"budget: found {format_flops(space.budget)} FLOPs, below one step of every model on the ladder; "
-                "raise the budget, or lower prompts_per_step, group_size or the lengths"
-            )
-        return cls(space, tuple(lines), np.array(rhos), tuple(left_out))
+        parts, rewards, left_out = [], [], []
+        for index, recipe in enumerate(space.recipes):
+            try:
+                part = Slice.build(space.models, recipe, space.budget, points=points)
+            except CannotDo as error:
+                left_out.append(f"reward {recipe.reward} is left out: {error}")
+                continue
+            parts.append(part)
+            rewards.append(index)
+            left_out.extend(f"{note} (reward {recipe.reward})" for note in part.left_out)
+        if not parts:
+            raise CannotDo("; ".join(left_out).removeprefix(f"reward {space.rewards[0]} is left out: "))
+        return cls(space, tuple(parts), tuple(rewards), tuple(left_out))
+
+    @cached_property
+    def lines(self) -> tuple[tuple[int, int], ...]:
+        """(reward index, model index) of every line."""
+        rung = {model.name: index for index, model in enumerate(self.space.models)}
+        return tuple(
+            (reward, rung[model.name])
+            for reward, part in zip(self.rewards, self.parts, strict=True)
+            for model in part.models
+        )
+
+    @cached_property
+    def rhos(self) -> FloatArray:
+        """Update fractions, shape (L, Q), increasing along each line and even in logit."""
+        return np.concatenate([part.rhos for part in self.parts])
 
     @cached_property
     def affordable(self) -> npt.NDArray[np.bool_]:
         """True where the budget pays for one step at that update fraction; shape (L, Q)."""
-        return np.array([
-            [
-                self.space.step_flops(Cell(model, reward, 0, float(rho))) <= self.space.budget
-                for rho in self.rhos[line]
-            ]
-            for line, (reward, model) in enumerate(self.lines)
-        ])
+        return np.concatenate([part.affordable for part in self.parts])
 
     @cached_property
     def settings(self) -> Settings:
         """Every setting at the real budget, line-major; shape (L * Q,)."""
-        cells = [
-            Cell(model, reward, 0, float(rho))
-            for line, (reward, model) in enumerate(self.lines)
-            for rho in self.rhos[line]
-        ]
-        return self.space.settings(cells, self.space.budget)
+        return Settings.concat([part.settings for part in self.parts])
 
-    def shares(self, line: int, rho: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """``(sigma, rho, phi)`` of a line at update fractions ``rho`` (broadcasts)."""
-        reward, model = self.lines[line]
-        costs = self.space.costs[reward][model]
-        rho = np.asarray(rho, dtype=np.float64)
-        scoring = costs.reward / costs.overhead
-        return (1 - rho) * (1 - scoring), rho, (1 - rho) * scoring
+    def best(self, values: FloatArray) -> tuple[int, int]:
+        """(line, point) of the setting with the greatest mean over the draws V, which minimises expected regret."""
+        mean = np.where(self.affordable, values.mean(axis=0).reshape(self.rhos.shape), -np.inf)
+        line, point = np.unravel_index(int(mean.argmax()), mean.shape)
+        return int(line), int(point)
 
     def optima(self, values: FloatArray) -> Optima:
-        """Optimum of every draw: argmax over the slice, refined by a parabola in logit rho through the
-        neighbours, which removes the grid's spacing from the spread of rho*.
-
-        Parameters
-        ----------
-        values
-            V, shape (S, L * Q).
-        """
-        draws = values.shape[0]
-        cube = np.where(self.affordable, values.reshape(draws, *self.rhos.shape), -np.inf)
-        flat = cube.reshape(draws, -1).argmax(axis=1)
-        line, at = np.divmod(flat, self.rhos.shape[1])
-        rho, value = self._refined(cube, line, at)
-        regime = np.empty(draws, dtype=np.int64)
-        for index in np.unique(line):
-            mine = line == index
-            sigma, fraction, phi = self.shares(int(index), rho[mine])
-            # REGIMES order: search-heavy, update-heavy, reward-heavy (DESIGN section 2).
-            regime[mine] = np.where(fraction >= 0.5, 1, np.where(sigma >= phi, 0, 2))
-        return Optima(line, rho, value, regime)
-
-    def _refined(self, cube: FloatArray, line: IntArray, at: IntArray) -> tuple[FloatArray, FloatArray]:
-        draw = np.arange(len(line))
-        last = self.rhos.shape[1] - 1
-        left, right = np.maximum(at - 1, 0), np.minimum(at + 1, last)
-        below, top, above = cube[draw, line, left], cube[draw, line, at], cube[draw, line, right]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            shift = 0.5 * (below - above) / (below - 2 * top + above)
-        inner = (at > 0) & (at < last) & np.isfinite(shift)
-        shift = np.where(inner, np.clip(shift, -0.5, 0.5), 0.0)
-        logit = np.log(self.rhos / (1 - self.rhos))
-        spacing = (logit[:, -1] - logit[:, 0]) / last
-        rho = 1 / (1 + np.exp(-(logit[line, at] + shift * spacing[line])))
-        gain = np.where(inner, 0.25 * (above - below) * shift, 0.0)
-        return rho, np.minimum(top + gain, 1.0)
+        """Optimum of every draw of V, over all lines."""
+        cube = values.reshape(len(values), *self.rhos.shape)
+        rhos, peaks, regimes, edges = [], [], [], []
+        start = 0
+        for part in self.parts:
+            stop = start + len(part.rhos)
+            rho, peak, edge = part.peaks(cube[:, start:stop])
+            line = np.broadcast_to(np.arange(len(part.rhos)), rho.shape)
+            rhos.append(rho)
+            peaks.append(peak)
+            edges.append(edge)
+            regimes.append(part.regimes(line, rho))
+            start = stop
+        value = np.concatenate(peaks, axis=1)
+        line, draw = value.argmax(axis=1), np.arange(len(value))
+        rho, regime, edge = (np.concatenate(x, axis=1)[draw, line] for x in (rhos, regimes, edges))
+        return Optima(line, rho, value[draw, line], regime, edge)
 
 
 def regime_probabilities(optima: Optima) -> dict[str, float]:
     """Share of draws whose optimum lies in each regime."""
     counts = np.bincount(optima.regime, minlength=len(REGIMES))
     return {name: float(count / counts.sum()) for name, count in zip(REGIMES, counts, strict=True)}
-

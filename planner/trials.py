@@ -72,8 +72,8 @@ def freeze(study: Study, space: PilotSpace) -> None:
     if study.directions != [StudyDirection.MAXIMIZE]:
         directions = ", ".join(d.name.lower() for d in study.directions)
         raise InvalidInput(
-            f"study: its direction is {directions}; allowed is one objective to maximize, since a pilot's value is what "
-            "the plan wants more of"
+            f"study: its direction is {directions}; allowed is one objective to maximize, since a pilot's value "
+            "is what the plan wants more of"
         )
     found = study.user_attrs.get(SPACE)
     if found is None:

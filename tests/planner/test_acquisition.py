@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.acquisition import Beliefs, expected_gain, gain_per_flop
+
+
+def beliefs(mean: list[float], cov: np.ndarray, noise: list[float]) -> Beliefs:
+    m = np.array(mean)
+    return Beliefs(m, np.ones(len(m)), cov, np.array(noise))
+
+
+def test_two_settings_have_a_closed_form() -> None:
+    """KG of one observation that tells two equally good settings apart is s * phi(0) with s the swing's gap."""
+    gain = expected_gain(np.array([0.5, 0.5]), np.array([[0.1], [-0.1]]))
+    assert gain[0] == pytest.approx(0.2 * 0.39894, rel=0.02)
+
+
+def test_nothing_is_gained_where_all_move_together() -> None:
+    assert expected_gain(np.array([0.2, 0.5, 0.4]), np.full((3, 1), 0.3))[0] == 0.0
+
+
+@given(seed=st.integers(0, 10_000), settings_=st.integers(2, 12), pilots=st.integers(1, 6))
+@settings(max_examples=60, deadline=None)
+def test_gain_is_bounded_by_perfect_information(seed: int, settings_: int, pilots: int) -> None:
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(settings_ + pilots, settings_ + pilots)) / 5
+    cov = root @ root.T
+    mean = rng.normal(size=settings_) / 5
+    believed = Beliefs(mean, np.ones(settings_), cov, rng.uniform(0.001, 0.5, pilots))
+    _, single = gain_per_flop(believed, np.ones(pilots), 1.0)
+    draws = rng.multivariate_normal(mean, cov[:settings_, :settings_], size=20_000)
+    perfect = draws.max(axis=1).mean() - mean.max()
+    assert np.all(single >= 0)
+    assert np.all(single <= perfect + 0.02)
+
+
+def test_more_noise_tells_less() -> None:
+    cov = np.array([[0.04, 0.0, 0.03, 0.03], [0.0, 0.04, 0.0, 0.0], [0.03, 0.0, 0.04, 0.04], [0.03, 0.0, 0.04, 0.04]])
+    _, single = gain_per_flop(beliefs([0.5, 0.5], cov, [0.001, 0.1]), np.ones(2), 1.0)
+    assert single[0] > 1.5 * single[1]
+
+
+def test_the_dearer_of_two_equal_pilots_loses() -> None:
+    cov = np.eye(4) * 0.04
+    cov[0, 2:] = cov[2:, 0] = 0.03
+    per_flop, single = gain_per_flop(beliefs([0.5, 0.5], cov, [0.01, 0.01]), np.array([1.0, 3.0]), 3.0)
+    assert single[0] == pytest.approx(single[1])
+    assert per_flop[0] > 2.9 * per_flop[1]
+
+
+def test_repetition_lets_a_weak_cheap_pilot_count() -> None:
+    """One noisy look cannot overturn the lead; four can, and the cheap pilot must not look worthless for it."""
+    cov = np.array([[0.01, 0, 0.01], [0, 1e-9, 0], [0.01, 0, 0.01]])
+    weak = beliefs([0.5, 0.62], cov, [0.05])
+    alone, single = gain_per_flop(weak, np.array([1.0]), 1.0)
+    repeated, _ = gain_per_flop(weak, np.array([1.0]), 8.0)
+    assert alone[0] == pytest.approx(single[0])
+    assert repeated[0] > 2 * alone[0]
+
+
+def test_a_running_pilot_takes_its_own_information_away() -> None:
+    rng = np.random.default_rng(0)
+    x = np.linspace(0, 1, 9)
+    points = np.concatenate([x, x, x[[2]]])  # decision, candidates, and one running at candidate 2
+    cov = 0.04 * np.exp(-((points[:, None] - points[None, :]) ** 2) / 0.02)
+    mean = 0.5 + 0.001 * rng.normal(size=9)
+    alone = Beliefs(mean, np.ones(9), cov[:18, :18], np.full(9, 1e-3))
+    given_one = Beliefs(mean, np.ones(9), cov, np.full(10, 1e-3)).given_running(1)
+    assert given_one.cov.shape == (18, 18)
+    assert given_one.noise.shape == (9,)
+    _, before = gain_per_flop(alone, np.ones(9), 1.0)
+    _, after = gain_per_flop(given_one, np.ones(9), 1.0)
+    assert after[2] < 0.2 * before[2]
+    assert after[8] > 0.8 * before[8]
