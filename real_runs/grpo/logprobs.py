@@ -1,0 +1,39 @@
+"""Log-probabilities of completion tokens, under the policy or its base.
+
+Logits exist only at the positions that predict a completion token: prompts and padding never reach the head.
+Temperature and banned tokens are those of the rollouts, so both sides speak of the same distribution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from real_runs.grpo.batch import Batch
+from real_runs.policy import Policy
+from real_runs.rollout._base import Sampling
+from real_runs.rollout.sampling import mask_logits
+
+
+@dataclass(frozen=True)
+class TokenLogprobs:
+    """``logp`` (B, C), 0 on padding; ``entropy`` the sum over tokens of the entropy, detached, a scalar."""
+
+    logp: Tensor
+    entropy: Tensor
+
+
+def token_logprobs(policy: Policy, batch: Batch, sampling: Sampling, *, adapter: bool = True) -> TokenLogprobs:
+    """One forward over ``batch``; differentiable unless the caller disables gradients."""
+    with policy.adapter(adapter):
+        hidden = policy.hidden(batch.ids, use_cache=False).last_hidden_state
+        logits = policy.head(hidden[batch.rows, batch.columns])
+    logprobs = mask_logits(logits, sampling.banned, sampling.temperature).log_softmax(-1)
+    present = batch.mask > 0
+    flat = logprobs.gather(-1, batch.tokens[present][:, None])[:, 0]
+    padded = torch.zeros_like(batch.mask).masked_scatter(present, flat)
+    with torch.no_grad():
+        entropy = torch.special.entr(logprobs.exp()).sum()
+    return TokenLogprobs(padded, entropy)
