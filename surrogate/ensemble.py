@@ -1,50 +1,83 @@
-"""The simulator's side of the surrogate: settings to coordinates, and to the ensemble's latent values."""
+"""The simulator's side of the surrogate: settings to coordinates, and to the ensemble's latent values.
+
+A simulated run costs some 25 microseconds per world, which is most of what a fit costs. So curves are simulated
+once per run at `SHARES` of its budget and interpolated, and everything simulated is remembered: a planner that
+refits after every pilot simulates only the new one, and its decision grid once.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import lru_cache
 
 import numpy as np
 
-from race.simulator import Settings, Worlds, simulate
-from surrogate.evidence import Evidence, Run, simulated_target
+from race.simulator import Settings, Worlds, simulate, simulate_curves
+from surrogate.evidence import Evidence, Run
 from surrogate.link import to_latent
 from surrogate.points import Data, FloatArray, IntArray, Points
 
-WORLDS = 192
-# A seed's luck is absent at the base model and mostly there after a tenth of a run.
-_GROWTH = 0.1
+WORLDS = 128
+# Shares of a run's budget at which the ensemble is simulated; latents are linear in ln(share) in between, which
+# is off by at most about 0.01 for curves that rise one logit per e-fold.
+SHARES = np.concatenate([[0.0], np.geomspace(1 / 128, 1, 16)])
 
 
-def locate(settings: Settings, worlds: Worlds, targets: Sequence[str], index: Sequence[int]) -> Points:
-    """Points of the response surface: every setting on every target of ``index``, target-major.
+class Ensemble:
+    """Latent values in every world, remembered by setting."""
 
-    Parameters
-    ----------
-    targets
-        The surrogate's targets.
-    index
-        Which of them.
-    """
-    values = latents(settings, worlds, [targets[i] for i in index])
+    def __init__(self, worlds: Worlds, *, keep: int = 4_000_000) -> None:
+        self.worlds = worlds
+        self._keep = keep
+        self._tables: OrderedDict[tuple[bytes, str], FloatArray] = OrderedDict()
+        self._curves: OrderedDict[tuple[bytes, str], FloatArray] = OrderedDict()
+
+    def at(self, settings: Settings, target: str) -> FloatArray:
+        """Latents at each setting's budget, shape (W, n)."""
+        key = (b"".join(_rows(settings)), target)
+        if key not in self._tables:
+            self._tables[key] = to_latent(simulate(self.worlds, settings, targets=(target,))[target])
+        self._tables.move_to_end(key)
+        self._forget(self._tables)
+        return self._tables[key]
+
+    def along(self, settings: Settings, targets: Sequence[str]) -> Mapping[str, FloatArray]:
+        """Latents at `SHARES` of each setting's budget, shape (W, n, len(SHARES)) per target."""
+        rows = _rows(settings)
+        missing = [i for i, row in enumerate(rows) if any((row, t) not in self._curves for t in targets)]
+        if missing:
+            values = simulate_curves(self.worlds, settings[missing], points=SHARES, targets=tuple(targets)).values
+            for target in targets:
+                latent = to_latent(values[target])
+                for column, i in enumerate(missing):
+                    self._curves[rows[i], target] = latent[:, column]
+        out = {t: np.stack([self._curves[row, t] for row in rows], axis=1) for t in targets}
+        self._forget(self._curves)
+        return out
+
+    def _forget(self, cache: OrderedDict[tuple[bytes, str], FloatArray]) -> None:
+        size = sum(entry.size for entry in cache.values())
+        while size > self._keep and len(cache) > 1:
+            size -= cache.popitem(last=False)[1].size
+
+
+@lru_cache(maxsize=4)
+def prior_ensemble(count: int, seed: int) -> Ensemble:
+    """The calibrated ensemble; shared by all surrogates of a process so that its memory serves them all."""
+    return Ensemble(Worlds.prior(count, seed=seed))
+
+
+def _rows(settings: Settings) -> list[bytes]:
+    table = np.stack([np.asarray(getattr(settings, f.name), dtype=np.float64) for f in fields(Settings)], axis=1)
+    return [row.tobytes() for row in table]
+
+
+def locate(settings: Settings, ensemble: Ensemble, target: str, index: int) -> Points:
+    """Points of the response surface: every setting, for the target that the surrogate numbers ``index``."""
     x, recipe, reward = coordinates(settings)
-    repeat = len(index)
-    return Points(
-        np.tile(x, (repeat, 1)),
-        np.tile(recipe, (repeat, 1)),
-        np.tile(reward, repeat),
-        np.repeat(np.asarray(index, dtype=np.intp), len(settings)),
-        np.concatenate([values[targets[i]] for i in index], axis=1),
-    )
-
-
-def latents(settings: Settings, worlds: Worlds, targets: Sequence[str]) -> Mapping[str, FloatArray]:
-    """Latent ensemble values by target, each of shape (W, n); benchmarks share the simulator's pass@1."""
-    names = {target: simulated_target(target) for target in targets}
-    values = simulate(worlds, settings, targets=tuple(sorted(set(names.values()))))
-    latent = {name: to_latent(value) for name, value in values.items()}
-    return {target: latent[name] for target, name in names.items()}
+    return Points(x, recipe, reward, np.full(len(settings), index), ensemble.at(settings, target))
 
 
 def coordinates(settings: Settings) -> tuple[FloatArray, FloatArray, IntArray]:
@@ -72,41 +105,46 @@ def coordinates(settings: Settings) -> tuple[FloatArray, FloatArray, IntArray]:
     return x, recipe, np.asarray(settings.reward, dtype=np.intp)
 
 
-def observe(evidence: Evidence, worlds: Worlds, targets: Sequence[str]) -> Data:
+def observe(evidence: Evidence, ensemble: Ensemble, targets: Sequence[str]) -> Data:
     """All thinned curves as observations, sorted by run."""
     runs = _measured(evidence.runs)
-    owner, target, flops, value, se, growth = [], [], [], [], [], []
+    present = [t for t in targets if t in evidence.targets]
+    curves = ensemble.along(runs.with_budget([run.end for run in evidence.runs]), present) if present else {}
+    owner, target, flops, value, se, growth, latent = [], [], [], [], [], [], []
     for number, run in enumerate(evidence.runs):
         for name, curve in run.curves.items():
             count = len(curve.flops)
-            # The base model is what a budget of half a step buys: half a step changes nothing yet.
-            paid = np.maximum(curve.flops, 0.5 * runs.step_flops[number])
-            share = curve.flops / paid[-1]
+            share = curve.flops / run.end
             owner.append(np.full(count, number))
             target.append(np.full(count, targets.index(name)))
-            flops.append(paid)
+            # The base model is what a budget of half a step buys: half a step changes nothing yet.
+            flops.append(np.maximum(curve.flops, 0.5 * runs.step_flops[number]))
             value.append(curve.value)
             se.append(curve.se)
-            growth.append(np.sqrt(share / (share + _GROWTH) * (1 + _GROWTH)))
+            growth.append(np.sqrt(share))
+            latent.append(_interpolate(curves[name][:, number], share))
     if not owner:
-        return _nothing(worlds)
+        return _nothing(len(ensemble.worlds))
     which, where = np.concatenate(owner), np.concatenate(target)
-    settings = runs[which].with_budget(np.concatenate(flops))
-    ensemble = np.empty((len(worlds), len(which)))
-    for index, name in enumerate(targets):
-        mine = where == index
-        if mine.any():
-            ensemble[:, mine] = latents(settings[mine], worlds, [name])[name]
-    x, recipe, reward = coordinates(settings)
+    x, recipe, reward = coordinates(runs[which].with_budget(np.concatenate(flops)))
     values = np.concatenate(value)
     return Data(
-        x, recipe, reward, where, ensemble,
+        x, recipe, reward, where, np.concatenate(latent, axis=1),
         value=values,
         se=np.concatenate(se),
         latent=to_latent(values),
         growth=np.concatenate(growth),
         run=which,
     )  # fmt: skip
+
+
+def _interpolate(curve: FloatArray, share: FloatArray) -> FloatArray:
+    """Ensemble curve (W, len(SHARES)) at ``share`` (n,): linear in ln(share + 1/256)."""
+    offset = SHARES[1] / 2
+    grid, at = np.log(SHARES + offset), np.log(share + offset)
+    low = np.clip(np.searchsorted(grid, at, side="right") - 1, 0, len(grid) - 2)
+    mix = (at - grid[low]) / (grid[low + 1] - grid[low])
+    return np.asarray(curve[:, low] * (1 - mix) + curve[:, low + 1] * mix)
 
 
 def _measured(runs: Sequence[Run]) -> Settings:
@@ -137,9 +175,9 @@ def _step_flops(run: Run) -> float | None:
     return float(np.median(slopes)) if len(slopes) else None
 
 
-def _nothing(worlds: Worlds) -> Data:
+def _nothing(worlds: int) -> Data:
     none, whole = np.empty(0), np.empty(0, dtype=np.intp)
     return Data(
-        np.empty((0, 3)), np.empty((0, 6)), whole, whole, np.empty((len(worlds), 0)),
+        np.empty((0, 3)), np.empty((0, 6)), whole, whole, np.empty((worlds, 0)),
         value=none, se=none, latent=none, growth=none, run=whole,
     )  # fmt: skip

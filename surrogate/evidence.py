@@ -28,7 +28,6 @@ POINTS_PER_CURVE = 12
 MIN_POINTS_PER_CURVE = 4
 TOTAL_POINTS = 2400
 UNHEALTHY = ("collapsed", "diverged", "failed")
-_SIMULATED_TARGETS = ("native", "judge", "pass@1")
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,11 @@ class Run:
     record: PilotRecord
     model: LadderModel
     curves: Mapping[str, ThinCurve]
+
+    @property
+    def end(self) -> float:
+        """FLOPs at the last point of any curve; 1 if only the base model was evaluated."""
+        return max(*(float(curve.flops[-1]) for curve in self.curves.values()), 1.0)
 
 
 @dataclass(frozen=True)
@@ -220,11 +224,3 @@ def resolve_target(target: str, present: Sequence[str]) -> str:
             f"target: found 'pass@1', which the records hold on several benchmarks; allowed are {', '.join(benchmarks)}"
         )
     return benchmarks[0] if benchmarks else target
-
-
-def simulated_target(target: str) -> str:
-    """The simulator's name for a target: all benchmarks are its one ``pass@1``."""
-    name = target.split(":", 1)[0]
-    if name not in _SIMULATED_TARGETS:
-        raise InvalidInput(f"target: found {target!r}; allowed are native, judge, pass@1 or pass@1:<benchmark>")
-    return name

@@ -2,8 +2,8 @@
 
 All are unconstrained reals: logs of positive quantities (latent units, i.e. soft logits; lengths in natural
 logs of parameters and FLOPs, or logits of rho), logits of correlations. Priors are independent normals. They
-are assumptions, chosen before looking at any benchmark of ours except for `residual` and `level`, whose medians
-say how wrong a calibrated simulator is believed to be; the marginal likelihood moves them as data come in.
+are assumptions, chosen before looking at any benchmark of ours except for `level`, `trend` and `shape`, whose
+medians say how wrong a calibrated simulator is believed to be; the marginal likelihood moves them as data come in.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ FloatArray = npt.NDArray[np.float64]
 # name: (prior mean, prior sd) on the unconstrained scale
 _PRIORS: Final[dict[str, tuple[float, float]]] = {
     "scale": (0.0, 0.25),  # log: how much wider or narrower than the ensemble the simulator's family is
-    "level": (np.log(0.15), 0.8),  # log sd: a constant the simulator misses, per target and reward
-    "residual": (np.log(0.15), 0.8),  # log sd: shape the simulator misses
+    "level": (np.log(0.15), 0.8),  # log sd: a constant the simulator misses
+    "trend": (np.log(0.12), 0.8),  # log sd: what it misses along size and budget
+    "shape": (np.log(0.05), 1.0),  # log sd: what it misses along the update fraction too
     "length_size": (np.log(1.5), 0.5),
-    "length_rho": (np.log(1.2), 0.4),
+    "length_rho": (np.log(2.0), 0.4),
     "length_budget": (np.log(4.0), 0.5),
     "reward_correlation": (1.0, 1.0),  # logit: residuals under two reward systems
     "target_correlation": (0.5, 1.0),  # logit: residuals of two targets

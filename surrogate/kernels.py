@@ -1,9 +1,12 @@
 """Covariances: what the simulator gets wrong, what runs share, and what evaluations add.
 
-    residual(x, x') = B(reward, reward') T(target, target')
-                      * (level^2 + residual^2 M52(sqrt(sum_j (x_j - x'_j)^2 / l_j^2 + |recipe - recipe'|^2)))
+    residual(x, x') = B(reward, reward') T(target, target') * (level^2 + trend^2 M52(r) + shape^2 M52(s))
+                      r^2 = (size, budget) distance / l^2 + |recipe - recipe'|^2,  s^2 = r^2 + rho distance / l^2
     ensemble(x, x') = scale^2 D(x)' D(x')                               rank <= W - 1
-    noise, one run  = run^2 g g' T + curve^2 T exp(-|log C - log C'| / 0.7) + diag(white^2 + se_latent^2)
+    noise, one run  = g g' T (run^2 + curve^2 exp(-|log C - log C'| / 2)) + diag(white^2 + se_latent^2)
+
+g is the square root of the share of the run that is done: with it the curve term is exactly a random walk in
+FLOPs, min(C, C') / C_end, and seeds cannot differ at the base model.
 
 B and T are compound-symmetric: 1 on the diagonal, one correlation off it. With five rewards and a handful
 of runs a free coregionalisation matrix is not identifiable; one number each is. M52 is the Matern-5/2 function.
@@ -18,8 +21,9 @@ import numpy as np
 from surrogate.hyperparameters import Hyperparameters
 from surrogate.points import Data, FloatArray, Points
 
-CURVE_LENGTH = 0.7  # natural log of FLOPs: points a factor two apart on one run share a third of their wander
-RUN_TARGET_CORRELATION = 0.5  # a lucky seed is partly lucky on every target
+_SIZE, _RHO, _BUDGET = range(3)
+CURVE_LENGTH = 2.0
+RUN_TARGET_CORRELATION = 0.7  # a lucky seed is partly lucky on every target
 
 
 def _matern(square: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -40,13 +44,22 @@ def _mixing(a: Points, b: Points, hyper: Hyperparameters) -> FloatArray:
 def residual(a: Points, b: Points, hyper: Hyperparameters) -> FloatArray:
     """Covariance of the simulator's error between two sets of points, shape (n, m)."""
     square = np.zeros((len(a), len(b)))
-    for left, right in zip((a.x / hyper.lengths).T, (b.x / hyper.lengths).T, strict=True):
-        square += (left[:, None] - right[None, :]) ** 2
+    left_x, right_x = (a.x / hyper.lengths).T, (b.x / hyper.lengths).T
+    for axis in (_SIZE, _BUDGET):
+        square += (left_x[axis][:, None] - right_x[axis][None, :]) ** 2
     for left, right in zip(a.recipe.T, b.recipe.T, strict=True):
         if left.size and right.size and (np.ptp(left) or np.ptp(right) or left[0] != right[0]):
             square += (left[:, None] - right[None, :]) ** 2
+    trend, _ = _matern(square)
+    square += (left_x[_RHO][:, None] - right_x[_RHO][None, :]) ** 2
     shape, _ = _matern(square)
-    return np.asarray(_mixing(a, b, hyper) * (hyper.level**2 + hyper.residual**2 * shape))
+    total = hyper.level**2 + hyper.trend**2 * trend + hyper.shape**2 * shape
+    return np.asarray(_mixing(a, b, hyper) * total)
+
+
+def residual_variance(hyper: Hyperparameters) -> float:
+    """Variance of the simulator's error at any one point."""
+    return hyper.level**2 + hyper.trend**2 + hyper.shape**2
 
 
 def noise(data: Data, hyper: Hyperparameters, variance: FloatArray, inflation: FloatArray) -> FloatArray:
@@ -76,8 +89,8 @@ def noise_block(data: Data, block: slice, hyper: Hyperparameters, variance: Floa
 def _run_correlations(data: Data, block: slice) -> tuple[FloatArray, FloatArray]:
     budget, growth, target = data.x[block, 2], data.growth[block], data.target[block]
     share = np.where(target[:, None] == target[None, :], 1.0, RUN_TARGET_CORRELATION)
-    wander = share * np.exp(-np.abs(budget[:, None] - budget[None, :]) / CURVE_LENGTH)
-    return wander, share * np.outer(growth, growth)
+    shift = share * np.outer(growth, growth)
+    return shift * np.exp(-np.abs(budget[:, None] - budget[None, :]) / CURVE_LENGTH), shift
 
 
 class Gram:
@@ -114,23 +127,28 @@ class Gram:
         """Covariance of the observed latents, and its derivative by each informed hyperparameter."""
         hyper = Hyperparameters(theta)
         ensemble = hyper.scale**2 * self.ensemble
-        square = self.recipe + np.tensordot(hyper.lengths**-2.0, self.squares, axes=1)
-        matern, slope = _matern(square)
+        by_axis = self.squares / (hyper.lengths**2)[:, None, None]
+        square = self.recipe + by_axis[_SIZE] + by_axis[_BUDGET]
         mixing = _mixing(self.data, self.data, hyper)
-        level = hyper.level**2 * mixing
-        shape = hyper.residual**2 * mixing * matern
-        slope *= hyper.residual**2 * mixing
+        trend, trend_slope = _matern(square)
+        shape, shape_slope = _matern(square + by_axis[_RHO])
+        level, trend, shape = (
+            hyper.level**2 * mixing, hyper.trend**2 * mixing * trend, hyper.shape**2 * mixing * shape
+        )  # fmt: skip
+        shape_slope *= hyper.shape**2 * mixing
+        slope = shape_slope + hyper.trend**2 * mixing * trend_slope
         run, curve = hyper.run**2 * self.shift, hyper.curve**2 * self.wander
         white = hyper.white**2 * self.point
-        total = ensemble + level + shape + run + curve
+        total = ensemble + level + trend + shape + run + curve
         total[np.diag_indices_from(total)] += white + self.point * self.variance
         derivatives = {
             "scale": 2 * ensemble,
             "level": 2 * level,
-            "residual": 2 * shape,
-            "length_size": slope * self.squares[0] / hyper.lengths[0] ** 2,
-            "length_rho": slope * self.squares[1] / hyper.lengths[1] ** 2,
-            "length_budget": slope * self.squares[2] / hyper.lengths[2] ** 2,
+            "trend": 2 * trend,
+            "shape": 2 * shape,
+            "length_size": slope * by_axis[_SIZE],
+            "length_rho": shape_slope * by_axis[_RHO],
+            "length_budget": slope * by_axis[_BUDGET],
             "run": 2 * run,
             "curve": 2 * curve,
             "white": np.diag(2 * white),
@@ -142,7 +160,7 @@ class Gram:
             if informed:
                 # d sigmoid / d logit = c (1 - c), and these entries carry one factor c already.
                 apart = index[:, None] != index[None, :]
-                derivatives[name] = (level + shape) * apart * (1 - getattr(hyper, name))
+                derivatives[name] = (level + trend + shape) * apart * (1 - getattr(hyper, name))
         return total, derivatives
 
 

@@ -30,7 +30,7 @@ from race.recipe import Recipe
 from race.records import PilotRecord
 from race.rewards import check_target
 from race.simulator import Settings, Worlds
-from surrogate.ensemble import WORLDS, locate, observe
+from surrogate.ensemble import WORLDS, Ensemble, locate, observe, prior_ensemble
 from surrogate.evidence import gather, resolve_target
 from surrogate.fitting import Fit, fit
 from surrogate.link import to_value
@@ -65,8 +65,8 @@ class Surrogate:
         What settings are compared on; kept so that a saved surrogate answers what-if questions alone.
     targets
         Targets modelled: those asked for first, then all others with a curve in evidence.
-    worlds
-        The simulator ensemble that is the prior.
+    ensemble
+        The simulator worlds that are the prior.
     state
         Data and posterior.
     evidence
@@ -80,7 +80,7 @@ class Surrogate:
     ladder: Ladder
     recipe: Recipe
     targets: tuple[str, ...]
-    worlds: Worlds
+    ensemble: Ensemble
     state: Fit
     evidence: Mapping[str, int]
     unhealthy: Mapping[str, int]
@@ -121,8 +121,8 @@ class Surrogate:
         evidence = gather(records, ladder)
         asked = tuple(dict.fromkeys(resolve_target(t, evidence.targets) for t in wanted))
         modelled = asked + tuple(t for t in evidence.targets if t not in asked)
-        worlds = Worlds.prior(WORLDS, seed=seed) if prior is None else prior
-        state = fit(observe(evidence, worlds, modelled), seed=seed)
+        ensemble = prior_ensemble(WORLDS, seed) if prior is None else Ensemble(prior)
+        state = fit(observe(evidence, ensemble, modelled), seed=seed)
         notes = list(evidence.notes)
         if not evidence.runs:
             notes.append(PRIOR_NOTE)
@@ -137,7 +137,7 @@ class Surrogate:
                 f"taken {factor**0.5:.0f} times as large"
                 for i, factor in state.doubted
             ]
-        return cls(ladder, recipe, modelled, worlds, state, evidence.counts, evidence.unhealthy, tuple(notes))
+        return cls(ladder, recipe, modelled, ensemble, state, evidence.counts, evidence.unhealthy, tuple(notes))
 
     def predict(self, settings: Settings, target: str, *, level: float = 0.9) -> Prediction:
         """Mean, central ``level`` interval and standard deviation of the expected value.
@@ -173,8 +173,8 @@ class Surrogate:
         check_target(target)
         name = resolve_target(target, self.targets)
         # A target that nobody asked for at fit time and no record has still has a prior.
-        known = self.targets if name in self.targets else (*self.targets, name)
-        return locate(settings, self.worlds, known, [known.index(name)])
+        index = self.targets.index(name) if name in self.targets else len(self.targets)
+        return locate(settings, self.ensemble, name, index)
 
     def save(self, path: str | Path) -> Path:
         """Write a folder with ``surrogate.json`` and ``arrays.npz``; see `surrogate.files`."""

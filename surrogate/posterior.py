@@ -20,7 +20,7 @@ from statistics import NormalDist
 import numpy as np
 
 from surrogate.hyperparameters import Hyperparameters
-from surrogate.kernels import noise, residual
+from surrogate.kernels import noise, residual, residual_variance
 from surrogate.linalg import cholesky, solve_lower, solve_upper
 from surrogate.points import Data, FloatArray, Points
 
@@ -61,7 +61,7 @@ class Component:
         covariance = self._signal(data, data, self._deviations, self._deviations)
         covariance += noise(data, self.hyper, variance, inflation)
         self.factor = cholesky(covariance)
-        whitened = solve_lower(self.factor, (data.latent - self._centres(data)).T)
+        whitened = solve_lower(self.factor, self.all_residuals().T)
         fit = -0.5 * np.sum(whitened**2, axis=0)
         constant = -np.log(np.diag(self.factor)).sum() - 0.5 * len(data) * np.log(2 * np.pi)
         self.evidence = log_mean_exp(fit) + float(constant)
@@ -71,11 +71,18 @@ class Component:
         self.weights = weights[self.worlds] / weights[self.worlds].sum()
         self.alpha = solve_upper(self.factor, whitened[:, self.worlds])
 
-    def _centres(self, points: Points) -> FloatArray:
-        """Prior mean of each kept world's component, shape (w, m)."""
+    def all_residuals(self) -> FloatArray:
+        """Data minus prior mean in every world, kept or not, shape (W, n)."""
+        return self.data.latent - self._every_centre(self.data)
+
+    def _every_centre(self, points: Points) -> FloatArray:
         mean = points.mean
         share = self.hyper.scale * np.sqrt(1 - self.bandwidth**2)
-        return np.asarray(mean + share * (points.ensemble[self.worlds] - mean))
+        return np.asarray(mean + share * (points.ensemble - mean))
+
+    def _centres(self, points: Points) -> FloatArray:
+        """Prior mean of each kept world's component, shape (w, m)."""
+        return self._every_centre(points)[self.worlds]
 
     def _signal(self, a: Points, b: Points, left: FloatArray, right: FloatArray) -> FloatArray:
         ensemble = (self.hyper.scale * self.bandwidth) ** 2 * (left.T @ right)
@@ -103,7 +110,7 @@ class Component:
     def marginals(self, points: Points) -> tuple[FloatArray, FloatArray]:
         """Means (w, m) and the variance (m,) that all worlds share."""
         prior = (self.hyper.scale * self.bandwidth) ** 2 * np.sum(points.deviations**2, axis=0)
-        prior = prior + self.hyper.level**2 + self.hyper.residual**2
+        prior = prior + residual_variance(self.hyper)
         if not len(self.data):
             return self._centres(points), prior
         cross = self._cross(points)

@@ -1,0 +1,236 @@
+"""How well the surrogate predicts what it was not shown.
+
+Leave one run out is in closed form: with hyperparameters held, block B of the data given the rest has, in world w,
+
+    error      z_B - E[z_B | rest, w] = (K^-1_BB)^-1 (K^-1 r_w)_B,    r_w = z - centre_w
+    covariance                          (K^-1_BB)^-1
+
+and the worlds (and hyperparameter draws) are reweighted by what they say about the rest alone. Leave one model
+out refits everything without the model, hyperparameters included: it is the question a user asks before trusting
+an extrapolation in size.
+
+Intervals here are for *measurements* (seed, wander and evaluation noise included), since these are what is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from race.errors import InvalidInput
+from surrogate.fitting import Fit, fit
+from surrogate.hyperparameters import Hyperparameters
+from surrogate.kernels import noise_block
+from surrogate.linalg import solve_lower
+from surrogate.link import latent_sd, to_value
+from surrogate.points import Data, FloatArray
+from surrogate.posterior import Component, log_mean_exp, standard_draws
+
+
+@dataclass(frozen=True)
+class Check:
+    """One measurement against its prediction from the other runs."""
+
+    record: str
+    model: str
+    target: str
+    flops: float
+    observed: float
+    mean: float
+    lo: float
+    hi: float
+
+    @property
+    def covered(self) -> bool:
+        """Whether the interval contains the measurement."""
+        return self.lo <= self.observed <= self.hi
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """Coverage and error of a set of checks.
+
+    Attributes
+    ----------
+    left_out
+        ``run`` or ``model``.
+    level
+        What the intervals claim to cover.
+    coverage, rmse
+        What they did cover, and the root mean square error of the means; NaN-free: ``None`` without checks.
+    spread
+        Root mean square distance of the measurements from their own mean: what ``rmse`` should stay below.
+    """
+
+    left_out: str
+    level: float
+    checks: tuple[Check, ...]
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of measurements inside their interval."""
+        return float(np.mean([c.covered for c in self.checks])) if self.checks else None
+
+    @property
+    def rmse(self) -> float | None:
+        """Root mean square error of the predicted means."""
+        errors = [c.observed - c.mean for c in self.checks]
+        return float(np.sqrt(np.mean(np.square(errors)))) if errors else None
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation of the measurements."""
+        return float(np.std([c.observed for c in self.checks])) if self.checks else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "left_out": self.left_out,
+            "level": self.level,
+            "count": len(self.checks),
+            "coverage": self.coverage,
+            "rmse": self.rmse,
+            "spread": self.spread,
+            "checks": [{**asdict(c), "covered": c.covered} for c in self.checks],
+        }
+
+
+def leave_one_run_out(
+    state: Fit, records: Sequence[str], models: Sequence[str], targets: Sequence[str], *, level: float = 0.9
+) -> Diagnostics:
+    """Predict the end of every curve from the other runs.
+
+    Parameters
+    ----------
+    records, models
+        Record id and model name of each run, in the order of ``state.data.blocks``.
+    """
+    _check_level(level)
+    data = state.data
+    if not len(data):
+        return Diagnostics("run", level, ())
+    views = [_LeftOut(c, data) for c in state.posterior.components]
+    checks = []
+    for run, block in enumerate(data.blocks):
+        answers = [view.predict(block) for view in views]
+        evidence = np.array([without for _, _, _, without in answers])
+        ours = np.array([c.evidence for c in state.posterior.components])
+        share = state.posterior.weights * np.exp(evidence - ours - (evidence - ours).max())
+        share /= share.sum()
+        for end in _ends(data, block):
+            values = to_value(_mixture(answers, share, end - block.start))
+            checks.append(_check(data, end, values, records[run], models[run], targets, level))
+    return Diagnostics("run", level, tuple(checks))
+
+
+def leave_one_model_out(
+    state: Fit,
+    records: Sequence[str],
+    models: Sequence[str],
+    targets: Sequence[str],
+    *,
+    level: float = 0.9,
+    seed: int = 0,
+) -> Diagnostics:
+    """Predict every point of every curve of each model from the other models; same parameters as above."""
+    _check_level(level)
+    data = state.data
+    names = np.array(models, dtype=object)[data.run] if len(data) else np.empty(0, dtype=object)
+    checks = []
+    levels, order = standard_draws()
+    for model in dict.fromkeys(models):
+        out = np.flatnonzero(names == model)
+        rest = fit(data[np.flatnonzero(names != model)], seed=seed)
+        there = data[out]
+        latent = rest.posterior.marginal_draws(there, levels, order)
+        extra = _measurement_variance(rest, there)
+        # The second half of the van der Corput stream is as good as a fresh one for adding noise.
+        latent = latent + np.roll(levels[::-1], 617)[:, None] * np.sqrt(extra)
+        values = to_value(latent)
+        for column, point in enumerate(out):
+            run = int(data.run[point])
+            checks.append(_check(data, int(point), values[:, column], records[run], model, targets, level))
+    return Diagnostics("model", level, tuple(checks))
+
+
+class _LeftOut:
+    """Closed-form leave-one-block-out under one component, over all worlds of the ensemble."""
+
+    def __init__(self, component: Component, data: Data) -> None:
+        inverse_factor = solve_lower(component.factor, np.eye(len(data)))
+        self.inverse = inverse_factor.T @ inverse_factor
+        self.alpha = self.inverse @ component.all_residuals().T
+        self.fit = -0.5 * np.sum((inverse_factor @ component.all_residuals().T) ** 2, axis=0)
+        self.log_det = float(np.log(np.diag(component.factor)).sum())
+        self.data = data
+
+    def predict(self, block: slice) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+        """Means (W, b), variances (b,), world weights (W,), and log evidence of the rest."""
+        precision = self.inverse[block, block]
+        covariance = np.linalg.inv(0.5 * (precision + precision.T))
+        errors = covariance @ self.alpha[block]
+        here = -0.5 * np.sum(errors * (precision @ errors), axis=0)
+        here += 0.5 * float(np.linalg.slogdet(precision)[1])
+        rest = self.fit - self.log_det - here
+        count = len(self.data) - (block.stop - block.start)
+        evidence = log_mean_exp(rest) - 0.5 * count * np.log(2 * np.pi)
+        weights = np.exp(rest - rest.max())
+        return (
+            (self.data.latent[block][:, None] - errors).T,
+            np.maximum(np.diag(covariance), 1e-12),
+            weights / weights.sum(),
+            float(evidence),
+        )
+
+
+def _mixture(
+    answers: Sequence[tuple[FloatArray, FloatArray, FloatArray, float]], share: FloatArray, column: int
+) -> FloatArray:
+    """Stratified draws of one left-out measurement."""
+    levels, order = standard_draws()
+    means = np.concatenate([means[:, column] for means, _, _, _ in answers])
+    sds = np.concatenate([np.full(len(m), np.sqrt(v[column])) for m, v, _, _ in answers])
+    edges = np.cumsum(np.concatenate([s * w for s, (_, _, w, _) in zip(share, answers, strict=True)]))
+    pick = np.minimum(np.searchsorted(edges, order * edges[-1], side="right"), len(edges) - 1)
+    return np.asarray(means[pick] + levels * sds[pick])
+
+
+def _measurement_variance(state: Fit, points: Data) -> FloatArray:
+    """Latent variance of measuring ``points`` in fresh runs, shape (n,)."""
+    evaluation = latent_sd(points.value, points.se) ** 2
+    total = np.zeros(len(points))
+    for component, weight in zip(state.posterior.components, state.posterior.weights, strict=True):
+        hyper = Hyperparameters(component.theta)
+        for block in points.blocks:
+            total[block] += weight * np.diag(noise_block(points, block, hyper, evaluation))
+    return total
+
+
+def _ends(data: Data, block: slice) -> list[int]:
+    """Index of the last point of each target's curve in a run."""
+    inside = np.arange(block.start, block.stop)
+    return [int(inside[data.target[inside] == t][-1]) for t in np.unique(data.target[inside])]
+
+
+def _check(
+    data: Data, point: int, values: FloatArray, record: str, model: str, targets: Sequence[str], level: float
+) -> Check:
+    lo, hi = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return Check(
+        record=record,
+        model=model,
+        target=targets[int(data.target[point])],
+        flops=float(np.exp(data.x[point, 2])),
+        observed=float(data.value[point]),
+        mean=float(values.mean()),
+        lo=float(lo),
+        hi=float(hi),
+    )
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise InvalidInput(f"level: found {level!r}; allowed is a number strictly between 0 and 1")
