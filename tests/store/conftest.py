@@ -1,0 +1,6 @@
+"""Lets tests import ``store_records`` and ``spine_strategies`` (pytest runs in importlib mode)."""
+
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "spine")]
