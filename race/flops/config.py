@@ -40,7 +40,8 @@ def read_architecture(source: object) -> Architecture:
     if callable(to_dict):
         return parse(dict(to_dict()))
     raise InvalidInput(
-        f"model: cannot read an architecture from {type(source).__name__}; give a name, a path, a dict or a config"
+        f"model: cannot read an architecture from {type(source).__name__}; "
+        "give a name, a path, a dict or a config object"
     )
 
 
@@ -53,11 +54,15 @@ def _from_name(name: str) -> Architecture:
         return _from_path(path)
     if _looks_like_hub_id(name):
         return _from_hub(name)
-    near = difflib.get_close_matches(name.lower(), builtin_names(), n=3, cutoff=0.5)
-    hint = f"; did you mean {', '.join(near)}" if near else ""
-    raise InvalidInput(
-        f"model: {name!r} is not a built-in name, a path or a hub id{hint}; built-in: {', '.join(builtin_names())}"
-    )
+    if "/" in name or name.endswith(".json"):
+        raise InvalidInput(f"model: there is no file or folder {name}")
+    near = _nearest(name)
+    known = f"did you mean {near}" if near else f"built-in: {', '.join(builtin_names())}"
+    raise InvalidInput(f"model: {name!r} is not a built-in name, a path or a hub id; {known}")
+
+
+def _nearest(name: str) -> str:
+    return ", ".join(difflib.get_close_matches(name.lower(), builtin_names(), n=3, cutoff=0.5))
 
 
 def _looks_like_hub_id(name: str) -> bool:
@@ -65,7 +70,7 @@ def _looks_like_hub_id(name: str) -> bool:
     return bool(slash and owner and repo) and "/" not in repo and not name.startswith((".", "~"))
 
 
-def _from_path(path: Path) -> Architecture:
+def _from_path(path: Path, name: str | None = None) -> Architecture:
     file = path / "config.json" if path.is_dir() else path
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
@@ -75,42 +80,71 @@ def _from_path(path: Path) -> Architecture:
         raise InvalidInput(f"model: {file} is not a readable config.json ({error})") from None
     if not isinstance(config, dict):
         raise InvalidInput(f"model: {file} does not hold a JSON object")
-    return parse(config, name=path.name if path.is_dir() else path.parent.name or path.name)
+    return parse(config, name=name or (path if path.is_dir() else path.parent).name or path.name)
 
 
 def _from_hub(name: str) -> Architecture:
-    near = difflib.get_close_matches(name.lower(), builtin_names(), n=3, cutoff=0.6)
-    hint = f"; nearest built-in: {', '.join(near)}" if near else ""
+    near = _nearest(name.partition("/")[2])
+    hint = f"; nearest built-in: {near}" if near else ""
     try:
-        from huggingface_hub import hf_hub_download
+        from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+        from huggingface_hub.errors import (
+            EntryNotFoundError,
+            LocalEntryNotFoundError,
+            RepositoryNotFoundError,
+        )
     except ImportError:
         raise CannotDo(
             f"model: {name!r} is not built in, and huggingface_hub is not installed to fetch it{hint}"
         ) from None
+    unreachable = CannotDo(f"model: {name!r} is not built in, and the hub cannot be reached{hint}")
     try:
-        file = Path(hf_hub_download(name, "config.json"))
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # hub and network errors derive from OSError, bad ids from ValueError
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CannotDo(f"model: cannot fetch config.json of {name!r} from the hub ({reason}){hint}") from None
-    return parse(config, name=name)
+        file = try_to_load_from_cache(name, "config.json")
+        if not isinstance(file, str):
+            if not _reachable(constants.ENDPOINT):
+                raise unreachable
+            file = hf_hub_download(name, "config.json")
+    except LocalEntryNotFoundError:
+        raise unreachable from None
+    except (RepositoryNotFoundError, EntryNotFoundError):
+        raise InvalidInput(
+            f"model: no config.json of {name!r} on the hub (private or gated?){hint}"
+        ) from None
+    except (OSError, ValueError) as error:  # offline mode, HTTP errors; an id the hub refuses
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise CannotDo(f"model: cannot fetch config.json of {name!r} ({reason}){hint}") from None
+    return _from_path(Path(file), name=name)
 
 
-def parse(config: dict[str, Any], *, name: str | None = None) -> Architecture:
+def _reachable(endpoint: str) -> bool:
+    """Whether the hub's host answers. Its own client retries for half a minute before it gives up."""
+    import socket
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies
+
+    if getproxies():
+        return True  # only the proxy may know the host
+    url = urlsplit(endpoint)
+    try:
+        with socket.create_connection((url.hostname or endpoint, url.port or 443), timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def parse(config: Mapping[str, Any], *, name: str | None = None) -> Architecture:
     """Turn the fields of a config into an ``Architecture``; ``InvalidInput`` names what is missing."""
     name = name or config.get("_name_or_path") or config.get("model_type") or "model"
-    outer = config
-    if isinstance(config.get("text_config"), Mapping):  # e.g. Gemma 3: the language model of a multimodal one
-        config = {"architectures": config.get("architectures"), **config["text_config"]}
-        if config.get("architectures") is None:
-            config["architectures"] = outer.get("architectures")
+    if isinstance(config.get("text_config"), Mapping):  # the language model of a multimodal one (Gemma 3)
+        config = {**config["text_config"], "architectures": config.get("architectures")}
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         found = repr(model_type) if model_type is not None else "missing"
         raise InvalidInput(f"model_type: {found} is not supported; known: {', '.join(sorted(FAMILIES))}")
+    if config.get("use_bidirectional_attention"):
+        raise InvalidInput(
+            f"use_bidirectional_attention: {name} is not causal; only causal models are supported"
+        )
     family = FAMILIES[model_type]
     fields = _Fields({**family.defaults, **{k: v for k, v in config.items() if v is not None}}, name)
     layers = fields.integer("num_hidden_layers")
@@ -153,12 +187,14 @@ class _Fields:
         self.values = values
         self.name = name
 
-    def integer(self, field: str, default: int | None = None) -> int:
+    def integer(self, field: str, default: int | None = None, *, least: int = 1) -> int:
         value = self.values.get(field, default)
         if value is None:
             raise InvalidInput(f"{field}: missing in the config of {self.name}")
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InvalidInput(f"{field}: {value!r} in the config of {self.name} is not a whole number >= 1")
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InvalidInput(
+                f"{field}: {value!r} in the config of {self.name} is not a whole number >= {least}"
+            )
         return value
 
     def boolean(self, field: str, default: bool) -> bool:
@@ -187,26 +223,28 @@ def _rotary_dim(fields: _Fields, head_dim: int) -> int:
 def _windows(
     family: Family, config: Mapping[str, Any], fields: _Fields, layers: int
 ) -> tuple[int | None, ...]:
-    if family.windows == "never":
+    """Sliding window of each layer, as the family's configuration class lays it out."""
+    layout = family.windows
+    if layout == "never":
         return (None,) * layers
-    given = config.get("layer_types")
-    if given is not None and family.windows not in ("all", "if_used"):
-        return _from_layer_types(given, fields, layers)
-    uses = fields.boolean("use_sliding_window", False)
-    if family.windows in ("from_max", "even_below_max", "if_used") and not uses:
-        return (None,) * layers
-    if fields.values.get("sliding_window") is None or (
-        family.windows == "all" and config.get("sliding_window", 1) is None
+    if config.get("layer_types") is not None and layout not in ("all", "if_used"):
+        return _from_layer_types(config["layer_types"], fields, layers)
+    if layout in ("from_max", "even_below_max", "if_used") and not fields.boolean(
+        "use_sliding_window", False
     ):
         return (None,) * layers
+    if "sliding_window" in config and config["sliding_window"] is None:
+        return (None,) * layers
+    if layout == "all" and "sliding_window" not in fields.values:
+        return (None,) * layers
     window = fields.integer("sliding_window")
-    if family.windows in ("all", "if_used"):
+    if layout in ("all", "if_used"):
         return (window,) * layers
-    if family.windows == "pattern":
+    if layout == "pattern":
         period = fields.integer("sliding_window_pattern")
         return tuple(window if (i + 1) % period else None for i in range(layers))
-    last = fields.integer("max_window_layers")
-    if family.windows == "from_max":
+    last = fields.integer("max_window_layers", least=0)
+    if layout == "from_max":
         return tuple(window if i >= last else None for i in range(layers))
     return tuple(window if i % 2 == 0 and i < last else None for i in range(layers))
 
@@ -219,7 +257,7 @@ def _from_layer_types(given: Any, fields: _Fields, layers: int) -> tuple[int | N
         or any(kind not in known for kind in given)
     ):
         raise InvalidInput(
-            f"layer_types: the config of {fields.name} must list {layers} of {', '.join(known)}, found {given!r}"
+            f"layer_types: the config of {fields.name} must list {layers} of {', '.join(known)}; found {given!r}"
         )
     return tuple(fields.integer("sliding_window") if kind == "sliding_attention" else None for kind in given)
 
@@ -248,5 +286,5 @@ def _head(config: Mapping[str, Any]) -> tuple[Head, int]:
             labels = config.get("num_labels") or len(config.get("id2label") or ()) or 2
             return head, int(labels)
     raise InvalidInput(
-        f"architectures: {names[0]!r} has a head we do not know; known endings: {', '.join(e for e, _ in _HEADS)}"
+        f"architectures: {names[0]!r} has an unknown head; known endings: {', '.join(e for e, _ in _HEADS)}"
     )

@@ -15,7 +15,8 @@ does is decided as autograd decides it: ``requires_grad`` is propagated through 
 order. That yields, without a special case, the first LoRA layer (its input needs no gradient), single
 projections, adapters on some layers only, an adapter on the LM head, and full fine-tuning.
 
-What is left out: norms, softmax, activations, masks, look-ups, the optimizer. ``aten`` has no matmul there.
+What is left out: norms, softmax, activations, masks, look-ups and the optimizer, where there is no matmul;
+and the fifth attention matmul that flash kernels run again in their backward (eager attention runs four).
 """
 
 from __future__ import annotations
@@ -121,11 +122,16 @@ class _Tape:
 
 
 def linear_names(arch: Architecture) -> tuple[str, ...]:
-    """Names of the adaptable linear layers of ``arch``, LM head last."""
+    """Names of the adaptable linear layers of ``arch``, head last.
+
+    With a mixture of experts only the attention projections and the head: PEFT reads the MLP names there as
+    the stacked expert weights and folds the adapter into them on every call, which costs FLOPs per call
+    and per expert rather than per token.
+    """
     attention = ("qkv_proj", "o_proj") if arch.fused else ("q_proj", "k_proj", "v_proj", "o_proj")
     mlp = ("gate_up_proj", "down_proj") if arch.fused else ("gate_proj", "up_proj", "down_proj")
     head = {"lm": ("lm_head",), "none": ()}.get(arch.head, ("score",))
-    return attention + (() if any(arch.sparse) else mlp) + head
+    return attention + (() if arch.moe is not None else mlp) + head
 
 
 def adapter_names(arch: Architecture, lora: LoraSpec | None) -> frozenset[str]:
@@ -137,17 +143,22 @@ def adapter_names(arch: Architecture, lora: LoraSpec | None) -> frozenset[str]:
         raise InvalidInput(
             f"lora.layers: {lora.layers[-1]} is not a layer of {arch.name} (0 to {arch.layers - 1})"
         )
+    if lora.layers is not None and "lm_head" in lora.targets:
+        raise InvalidInput(
+            "lora.layers: lm_head is in no decoder layer, so PEFT skips it; give layers or lm_head"
+        )
     if lora.targets == "all-linear":
-        if any(arch.sparse):
+        if arch.moe is not None:
             raise InvalidInput(
-                f'lora.targets: "all-linear" on {arch.name} would fold adapters into the stacked expert weights, '
-                f"which costs FLOPs per call, not per token; name targets out of {', '.join(known)}"
+                f'lora.targets: "all-linear" on {arch.name} would fold adapters into the stacked expert '
+                f"weights, at a cost per call instead of per token; name targets out of {', '.join(known)}"
             )
         return frozenset(known) - {"lm_head"}
     unknown = sorted(set(lora.targets) - set(known))
     if unknown:
         raise InvalidInput(
-            f"lora.targets: {', '.join(unknown)} not adaptable in {arch.name}; known: all-linear, {', '.join(known)}"
+            f"lora.targets: {', '.join(unknown)} cannot be adapted in {arch.name}; "
+            f"known: all-linear, {', '.join(known)}"
         )
     return frozenset(lora.targets)
 

@@ -235,6 +235,7 @@ def _sequences(arch: Architecture, lengths: Iterable[int], logits: Logits, atten
 def _count(rates: Rates, done: Work, convention: Convention, phase: str | None = None) -> FlopCount:
     parts: dict[str, int] = {}
     for term, rate in rates.items():
-        part = f"{phase or term.phase}.{term.kind}"
-        parts[part] = parts.get(part, 0) + rate * done.amount(term.unit)
+        part, flops = f"{phase or term.phase}.{term.kind}", rate * done.amount(term.unit)
+        if flops:
+            parts[part] = parts.get(part, 0) + flops
     return FlopCount(parts, convention)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from peft import LoraConfig, get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClassification
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from race.flops import Architecture, LoraSpec
@@ -44,7 +44,7 @@ def draw_config(family: str, rng: random.Random) -> Any:
     kv_heads = rng.choice([1, 2, 3])
     heads = kv_heads * rng.choice([1, 2, 3])
     head_dim = 2 * rng.randint(1, 5)
-    layers = rng.randint(1, 4)
+    layers = rng.randint(1, 3)
     fields: dict[str, Any] = {
         "vocab_size": rng.randint(11, 90),
         "num_hidden_layers": layers,
@@ -102,7 +102,7 @@ def draw_lora(arch: Architecture, rng: random.Random) -> LoraSpec:
     """A random adapter: all-linear, the LM head alone or too, single projections, several, some layers."""
     attention = ["qkv_proj", "o_proj"] if arch.fused else ["q_proj", "k_proj", "v_proj", "o_proj"]
     mlp = ["gate_up_proj", "down_proj"] if arch.fused else ["gate_proj", "up_proj", "down_proj"]
-    names = attention if any(arch.sparse) or arch.moe else attention + mlp
+    names = attention if arch.moe is not None else attention + mlp
     choice = rng.random()
     targets: Any
     if choice < 0.3 and arch.moe is None:
@@ -175,6 +175,3 @@ def rotary_of_this_transformers() -> str:
     model = AutoModelForCausalLM.from_config(config).model
     x, positions = torch.zeros(1, 3, config.hidden_size), torch.arange(3)[None]
     return "matmul" if counted(lambda: model.rotary_emb(x, positions)) else "elementwise"
-
-
-__all__ = ["AutoModelForTokenClassification"]
