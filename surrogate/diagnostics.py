@@ -141,14 +141,14 @@ def leave_one_model_out(
     names = np.array(models, dtype=object)[data.run] if len(data) else np.empty(0, dtype=object)
     checks = []
     levels, order = standard_draws()
+    shuffled = np.random.default_rng(seed).permutation(levels)  # noise that does not know the draw it is added to
     for model in dict.fromkeys(models):
         out = np.flatnonzero(names == model)
         rest = fit(data[np.flatnonzero(names != model)], seed=seed)
         there = data[out]
         latent = rest.posterior.marginal_draws(there, levels, order)
         extra = _measurement_variance(rest, there)
-        # The second half of the van der Corput stream is as good as a fresh one for adding noise.
-        latent = latent + np.roll(levels[::-1], 617)[:, None] * np.sqrt(extra)
+        latent = latent + shuffled[:, None] * np.sqrt(extra)
         values = to_value(latent)
         for column, point in enumerate(out):
             run = int(data.run[point])

@@ -43,6 +43,12 @@ class Ensemble:
         self._forget(self._tables)
         return self._tables[key]
 
+    def base(self, settings: Settings, target: str) -> FloatArray:
+        """Latents of the base models, shape (W, n): one simulation per model and reward system."""
+        kinds = np.stack([settings.params, settings.reward.astype(np.float64), settings.reward_params], axis=1)
+        _, first, back = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
+        return self.at(settings[first].with_budget(1.0), target)[:, back.ravel()]
+
     def along(self, settings: Settings, targets: Sequence[str]) -> Mapping[str, FloatArray]:
         """Latents at `SHARES` of each setting's budget, shape (W, n, len(SHARES)) per target."""
         rows = _rows(settings)
@@ -77,7 +83,13 @@ def _rows(settings: Settings) -> list[bytes]:
 def locate(settings: Settings, ensemble: Ensemble, target: str, index: int) -> Points:
     """Points of the response surface: every setting, for the target that the surrogate numbers ``index``."""
     x, recipe, reward = coordinates(settings)
-    return Points(x, recipe, reward, np.full(len(settings), index), ensemble.at(settings, target))
+    latent = ensemble.at(settings, target)
+    gain = _rms(latent - ensemble.base(settings, target))
+    return Points(x, recipe, reward, np.full(len(settings), index), latent, gain)
+
+
+def _rms(latent: FloatArray) -> FloatArray:
+    return np.asarray(np.sqrt(np.mean(latent**2, axis=0)))
 
 
 def coordinates(settings: Settings) -> tuple[FloatArray, FloatArray, IntArray]:
@@ -110,7 +122,7 @@ def observe(evidence: Evidence, ensemble: Ensemble, targets: Sequence[str]) -> D
     runs = _measured(evidence.runs)
     present = [t for t in targets if t in evidence.targets]
     curves = ensemble.along(runs.with_budget([run.end for run in evidence.runs]), present) if present else {}
-    owner, target, flops, value, se, growth, latent = [], [], [], [], [], [], []
+    owner, target, flops, value, se, growth, latent, gain = ([] for _ in range(8))
     for number, run in enumerate(evidence.runs):
         for name, curve in run.curves.items():
             count = len(curve.flops)
@@ -122,14 +134,16 @@ def observe(evidence: Evidence, ensemble: Ensemble, targets: Sequence[str]) -> D
             value.append(curve.value)
             se.append(curve.se)
             growth.append(np.sqrt(share))
-            latent.append(_interpolate(curves[name][:, number], share))
+            simulated = curves[name][:, number]
+            latent.append(_interpolate(simulated, share))
+            gain.append(_rms(latent[-1] - simulated[:, :1]))
     if not owner:
         return _nothing(len(ensemble.worlds))
     which, where = np.concatenate(owner), np.concatenate(target)
     x, recipe, reward = coordinates(runs[which].with_budget(np.concatenate(flops)))
     values = np.concatenate(value)
     return Data(
-        x, recipe, reward, where, np.concatenate(latent, axis=1),
+        x, recipe, reward, where, np.concatenate(latent, axis=1), np.concatenate(gain),
         value=values,
         se=np.concatenate(se),
         latent=to_latent(values),
@@ -178,6 +192,6 @@ def _step_flops(run: Run) -> float | None:
 def _nothing(worlds: int) -> Data:
     none, whole = np.empty(0), np.empty(0, dtype=np.intp)
     return Data(
-        np.empty((0, 3)), np.empty((0, 6)), whole, whole, np.empty((worlds, 0)),
+        np.empty((0, 3)), np.empty((0, 6)), whole, whole, np.empty((worlds, 0)), none,
         value=none, se=none, latent=none, growth=none, run=whole,
     )  # fmt: skip

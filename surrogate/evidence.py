@@ -114,7 +114,7 @@ def gather(records: Sequence[PilotRecord], ladder: Ladder) -> Evidence:
         if record.curves
     )
     counts = Counter(run.record.evidence for run in runs)
-    return Evidence(runs, {kind: counts.get(kind, 0) for kind in EVIDENCE}, dict(unhealthy), tuple(notes))
+    return Evidence(runs, {kind: counts.get(kind, 0) for kind in EVIDENCE}, {str(status): count for status, count in unhealthy.items()}, tuple(notes))
 
 
 def _once(records: Sequence[PilotRecord], notes: list[str]) -> list[PilotRecord]:

@@ -19,6 +19,7 @@ from surrogate.inference import draw, learn, subset
 from surrogate.kernels import Gram, noise_block
 from surrogate.linalg import cholesky, solve_lower
 from surrogate.link import latent_sd, to_value
+from surrogate.pending import Pending
 from surrogate.points import Data, FloatArray
 from surrogate.posterior import Component, Posterior
 
@@ -49,7 +50,7 @@ class Fit:
     data: Data
     variance: FloatArray
     inflation: FloatArray
-    posterior: Posterior
+    posterior: Posterior | Pending
 
     @property
     def doubted(self) -> list[tuple[int, float]]:

@@ -18,9 +18,9 @@ FloatArray = npt.NDArray[np.float64]
 # name: (prior mean, prior sd) on the unconstrained scale
 _PRIORS: Final[dict[str, tuple[float, float]]] = {
     "scale": (0.0, 0.25),  # log: how much wider or narrower than the ensemble the simulator's family is
-    "level": (np.log(0.15), 0.8),  # log sd: a constant the simulator misses
-    "trend": (np.log(0.12), 0.8),  # log sd: what it misses along size and budget
-    "shape": (np.log(0.05), 1.0),  # log sd: what it misses along the update fraction too
+    "level": (np.log(0.15), 0.8),  # log sd: what the simulator gets wrong about base models
+    "trend": (np.log(0.15), 0.8),  # log relative sd: ... about what is learned along size and budget
+    "shape": (np.log(0.05), 1.0),  # log relative sd: ... along the update fraction too
     "length_size": (np.log(1.5), 0.5),
     "length_rho": (np.log(2.0), 0.4),
     "length_budget": (np.log(4.0), 0.5),

@@ -45,7 +45,7 @@ def learn(gram: Gram) -> tuple[FloatArray, FloatArray]:
             damping = max(damping * 10, 1e-2)
             if damping > 1e4:
                 break
-    return theta, np.linalg.inv(information)
+    return theta, np.asarray(np.linalg.inv(information), dtype=np.float64)
 
 
 def _objective(gram: Gram, theta: FloatArray) -> tuple[float, FloatArray, FloatArray]:

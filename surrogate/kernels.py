@@ -1,12 +1,17 @@
 """Covariances: what the simulator gets wrong, what runs share, and what evaluations add.
 
-    residual(x, x') = B(reward, reward') T(target, target') * (level^2 + trend^2 M52(r) + shape^2 M52(s))
+    residual(x, x') = B(reward, reward') T(target, target') * ( level^2 (1 + M52(size)) / 2
+                        + gain(x) gain(x') (trend^2 M52(r) + shape^2 M52(s)) )
                       r^2 = (size, budget) distance / l^2 + |recipe - recipe'|^2,  s^2 = r^2 + rho distance / l^2
     ensemble(x, x') = scale^2 D(x)' D(x')                               rank <= W - 1
     noise, one run  = g g' T (run^2 + curve^2 exp(-|log C - log C'| / 2)) + diag(white^2 + se_latent^2)
 
 g is the square root of the share of the run that is done: with it the curve term is exactly a random walk in
 FLOPs, min(C, C') / C_end, and seeds cannot differ at the base model.
+
+`level` is what the simulator gets wrong about base models. Its errors about learning are in proportion to what is
+learned: where a budget buys next to nothing there is nothing to be wrong about, and an error in shape that stayed
+the same size would drown the optimum there. gain is the ensemble's own root mean square gain.
 
 B and T are compound-symmetric: 1 on the diagonal, one correlation off it. With five rewards and a handful
 of runs a free coregionalisation matrix is not identifiable; one number each is. M52 is the Matern-5/2 function.
@@ -43,23 +48,23 @@ def _mixing(a: Points, b: Points, hyper: Hyperparameters) -> FloatArray:
 
 def residual(a: Points, b: Points, hyper: Hyperparameters) -> FloatArray:
     """Covariance of the simulator's error between two sets of points, shape (n, m)."""
-    square = np.zeros((len(a), len(b)))
-    left_x, right_x = (a.x / hyper.lengths).T, (b.x / hyper.lengths).T
-    for axis in (_SIZE, _BUDGET):
-        square += (left_x[axis][:, None] - right_x[axis][None, :]) ** 2
-    for left, right in zip(a.recipe.T, b.recipe.T, strict=True):
-        if left.size and right.size and (np.ptp(left) or np.ptp(right) or left[0] != right[0]):
-            square += (left[:, None] - right[None, :]) ** 2
+    left, right = (a.x / hyper.lengths).T, (b.x / hyper.lengths).T
+    by_axis = [(left[axis][:, None] - right[axis][None, :]) ** 2 for axis in (_SIZE, _RHO, _BUDGET)]
+    level, _ = _matern(by_axis[_SIZE])
+    total = 0.5 * hyper.level**2 * (1 + level)
+    square = by_axis[_SIZE] + by_axis[_BUDGET]
+    for one, other in zip(a.recipe.T, b.recipe.T, strict=True):
+        if one.size and other.size and (np.ptp(one) or np.ptp(other) or one[0] != other[0]):
+            square += (one[:, None] - other[None, :]) ** 2
     trend, _ = _matern(square)
-    square += (left_x[_RHO][:, None] - right_x[_RHO][None, :]) ** 2
-    shape, _ = _matern(square)
-    total = hyper.level**2 + hyper.trend**2 * trend + hyper.shape**2 * shape
+    shape, _ = _matern(square + by_axis[_RHO])
+    total += np.outer(a.gain, b.gain) * (hyper.trend**2 * trend + hyper.shape**2 * shape)
     return np.asarray(_mixing(a, b, hyper) * total)
 
 
-def residual_variance(hyper: Hyperparameters) -> float:
-    """Variance of the simulator's error at any one point."""
-    return hyper.level**2 + hyper.trend**2 + hyper.shape**2
+def residual_variance(points: Points, hyper: Hyperparameters) -> FloatArray:
+    """Diagonal of `residual`, shape (n,)."""
+    return np.asarray(hyper.level**2 + points.gain**2 * (hyper.trend**2 + hyper.shape**2))
 
 
 def noise(data: Data, hyper: Hyperparameters, variance: FloatArray, inflation: FloatArray) -> FloatArray:
@@ -130,13 +135,16 @@ class Gram:
         by_axis = self.squares / (hyper.lengths**2)[:, None, None]
         square = self.recipe + by_axis[_SIZE] + by_axis[_BUDGET]
         mixing = _mixing(self.data, self.data, hyper)
+        level, level_slope = _matern(by_axis[_SIZE])
         trend, trend_slope = _matern(square)
         shape, shape_slope = _matern(square + by_axis[_RHO])
-        level, trend, shape = (
-            hyper.level**2 * mixing, hyper.trend**2 * mixing * trend, hyper.shape**2 * mixing * shape
-        )  # fmt: skip
-        shape_slope *= hyper.shape**2 * mixing
-        slope = shape_slope + hyper.trend**2 * mixing * trend_slope
+        grown = mixing * np.outer(self.data.gain, self.data.gain)
+        level = 0.5 * hyper.level**2 * mixing * (1 + level)
+        trend = hyper.trend**2 * grown * trend
+        shape = hyper.shape**2 * grown * shape
+        shape_slope *= hyper.shape**2 * grown
+        slope = shape_slope + hyper.trend**2 * grown * trend_slope
+        level_slope *= 0.5 * hyper.level**2 * mixing
         run, curve = hyper.run**2 * self.shift, hyper.curve**2 * self.wander
         white = hyper.white**2 * self.point
         total = ensemble + level + trend + shape + run + curve
@@ -146,7 +154,7 @@ class Gram:
             "level": 2 * level,
             "trend": 2 * trend,
             "shape": 2 * shape,
-            "length_size": slope * by_axis[_SIZE],
+            "length_size": (slope + level_slope) * by_axis[_SIZE],
             "length_rho": shape_slope * by_axis[_RHO],
             "length_budget": slope * by_axis[_BUDGET],
             "run": 2 * run,

@@ -26,7 +26,7 @@ def cholesky(matrix: FloatArray) -> FloatArray:
     for jitter in _JITTERS:
         lifted = matrix if jitter == 0 else matrix + jitter * scale * np.eye(len(matrix))
         try:
-            factor: FloatArray = np.linalg.cholesky(lifted)
+            factor = np.asarray(np.linalg.cholesky(lifted), dtype=np.float64)
         except np.linalg.LinAlgError:
             continue
         if np.isfinite(factor).all():

@@ -41,4 +41,4 @@ def latent_sd(value: npt.ArrayLike, sd: npt.ArrayLike) -> FloatArray:
     width = np.maximum(np.asarray(sd, dtype=np.float64), 1e-6)
     low, high = np.clip(value - width, 0, 1), np.clip(value + width, 0, 1)
     slope = (to_latent(high) - to_latent(low)) / (high - low)
-    return slope * np.asarray(sd, dtype=np.float64)
+    return np.asarray(slope * np.asarray(sd, dtype=np.float64))

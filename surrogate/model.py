@@ -19,7 +19,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,13 +30,17 @@ from race.recipe import Recipe
 from race.records import PilotRecord
 from race.rewards import check_target
 from race.simulator import Settings, Worlds
+from surrogate.diagnostics import Diagnostics, leave_one_model_out, leave_one_run_out
 from surrogate.ensemble import WORLDS, Ensemble, locate, observe, prior_ensemble
 from surrogate.evidence import gather, resolve_target
 from surrogate.fitting import Fit, fit
-from surrogate.link import to_value
+from surrogate.link import latent_sd, to_value
+from surrogate.pending import Pending, block_diagonal, join
 from surrogate.points import FloatArray, Points
 from surrogate.posterior import standard_draws
 
+# Standard error of an evaluation that is still to come: about 500 graded problems.
+EVALUATION_SE = 0.02
 _CHUNK = 1500  # settings predicted at once: bounds memory, not results
 
 PRIOR_NOTE = "no record entered the fit: every number here is the simulator's prior, nothing is measured"
@@ -53,6 +57,14 @@ class Prediction:
     lo: FloatArray
     hi: FloatArray
     sd: FloatArray
+
+
+@dataclass(frozen=True)
+class RunLabel:
+    """Which record a run of the data came from."""
+
+    record: str
+    model: str
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,10 @@ class Surrogate:
         Records left out because the run ``collapsed``, ``diverged`` or ``failed``.
     notes
         Plain words on everything a reader should know: what was left out, what was doubted.
+    runs
+        Record id and model of each run in ``state.data``, in order.
+    seed
+        What the ensemble and the hyperparameter draws were made with.
     """
 
     ladder: Ladder
@@ -85,6 +101,8 @@ class Surrogate:
     evidence: Mapping[str, int]
     unhealthy: Mapping[str, int]
     notes: tuple[str, ...]
+    runs: tuple[RunLabel, ...] = ()
+    seed: int = 0
 
     @classmethod
     def fit(
@@ -137,7 +155,10 @@ class Surrogate:
                 f"taken {factor**0.5:.0f} times as large"
                 for i, factor in state.doubted
             ]
-        return cls(ladder, recipe, modelled, ensemble, state, evidence.counts, evidence.unhealthy, tuple(notes))
+        return cls(
+            ladder, recipe, modelled, ensemble, state, evidence.counts, evidence.unhealthy, tuple(notes),
+            tuple(RunLabel(run.record.id, run.model.name) for run in evidence.runs), seed,
+        )  # fmt: skip
 
     def predict(self, settings: Settings, target: str, *, level: float = 0.9) -> Prediction:
         """Mean, central ``level`` interval and standard deviation of the expected value.
@@ -152,7 +173,7 @@ class Surrogate:
         levels, order = standard_draws()
         parts = []
         for start in range(0, len(settings), _CHUNK):
-            points = self._points(settings[slice(start, start + _CHUNK)], target)
+            points = self.points(settings[slice(start, start + _CHUNK)], target)
             values = to_value(self.state.posterior.marginal_draws(points, levels, order))
             lo, hi = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
             mean = values.mean(axis=0)
@@ -167,14 +188,69 @@ class Surrogate:
         if draws < 1:
             raise InvalidInput(f"draws: found {draws!r}; allowed is at least 1")
         rng = np.random.default_rng(seed)
-        return to_value(self.state.posterior.draws(self._points(settings, target), draws, rng))
+        return to_value(self.state.posterior.draws(self.points(settings, target), draws, rng))
 
-    def _points(self, settings: Settings, target: str) -> Points:
+    def condition(self, pending: Settings, target: str | None = None) -> Surrogate:
+        """The same surrogate once the runs in ``pending`` will have reported, whatever they report.
+
+        Means stay, uncertainty shrinks by what those runs can tell; see `surrogate.pending`.
+
+        Parameters
+        ----------
+        pending
+            One row per running pilot, at its own budget.
+        target
+            What the pilots measure; the first modelled target by default.
+        """
+        if not len(pending):
+            return self
+        name = self.targets[0] if target is None else target
+        points = self.points(pending, name)
+        value = to_value(self.state.posterior.mean(points))
+        noise = self.run_variance + latent_sd(value, np.full(len(value), EVALUATION_SE)) ** 2
+        base, together = self.state.posterior, np.diag(noise)
+        if isinstance(base, Pending):
+            together = block_diagonal(base.noise, together)
+            points, base = join(base.points, points), base.base
+        return replace(self, state=replace(self.state, posterior=Pending(base, points, together)))
+
+    @property
+    def run_variance(self) -> float:
+        """Latent variance between two whole runs of one setting: seeds and wander, without evaluation noise."""
+        posterior = self.state.posterior
+        each = [c.hyper.run**2 + c.hyper.curve**2 for c in posterior.components]
+        return float(np.dot(posterior.weights, each))
+
+    def diagnostics(self, *, leave_out: str = "run", level: float = 0.9) -> Diagnostics:
+        """Coverage and error when predicting each run (closed form) or each model (refitted) from the others.
+
+        Raises
+        ------
+        InvalidInput
+            ``leave_out`` is neither ``run`` nor ``model``, or ``level`` outside (0, 1).
+        """
+        if leave_out not in ("run", "model"):
+            raise InvalidInput(f"leave_out: found {leave_out!r}; allowed are run and model")
+        records, models = [r.record for r in self.runs], [r.model for r in self.runs]
+        if leave_out == "run":
+            return leave_one_run_out(self.state, records, models, self.targets, level=level)
+        return leave_one_model_out(self.state, records, models, self.targets, level=level, seed=self.seed)
+
+    def points(self, settings: Settings, target: str) -> Points:
+        """Settings as the posterior sees them: for callers that need latent moments (`Posterior.moments`).
+
+        Raises
+        ------
+        InvalidInput
+            A target that is malformed or ambiguous.
+        """
         check_target(target)
         name = resolve_target(target, self.targets)
         # A target that nobody asked for at fit time and no record has still has a prior.
         index = self.targets.index(name) if name in self.targets else len(self.targets)
         return locate(settings, self.ensemble, name, index)
+
+    _points = points
 
     def save(self, path: str | Path) -> Path:
         """Write a folder with ``surrogate.json`` and ``arrays.npz``; see `surrogate.files`."""

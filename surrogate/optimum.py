@@ -185,7 +185,8 @@ class Slice:
         for model in models:
             price = unit_costs(model.architecture, recipe)
             ends = np.array(price.rho_range)
-            logit = np.linspace(*np.log(ends / (1 - ends)), points)
+            low, high = np.log(ends / (1 - ends))
+            logit = np.linspace(low, high, points)
             at = np.clip(1 / (1 + np.exp(-logit)), *ends)
             ratios = np.clip(price.update_ratio(at), MIN_UPDATE_RATIO, MAX_UPDATE_RATIO)
             part = Settings.build([(model, recipe.with_update_ratio(float(a)), 1) for a in ratios])

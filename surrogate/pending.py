@@ -11,13 +11,13 @@ conditioned linearly, and the draws keep the mixture's shape.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from surrogate.linalg import cholesky
 from surrogate.points import FloatArray, Points
-from surrogate.posterior import Posterior
+from surrogate.posterior import Component, Posterior
 
 
 def join(a: Points, b: Points) -> Points:
@@ -28,6 +28,13 @@ def join(a: Points, b: Points) -> Points:
             for f in fields(Points)
         }
     )
+
+
+def block_diagonal(a: FloatArray, b: FloatArray) -> FloatArray:
+    """The two covariances side by side, shape (p + q, p + q)."""
+    out = np.zeros((len(a) + len(b), len(a) + len(b)))
+    out[: len(a), : len(a)], out[len(a) :, len(a) :] = a, b
+    return out
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,16 @@ class Pending:
     base: Posterior
     points: Points
     noise: FloatArray
-    _cache: dict[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """Those of the base: hyperparameters do not change before results are in."""
+        return self.base.components
+
+    @property
+    def weights(self) -> FloatArray:
+        """Those of the base."""
+        return self.base.weights
 
     def mean(self, points: Points) -> FloatArray:
         """Posterior mean latent, shape (m,): what it was."""
@@ -79,4 +95,4 @@ class Pending:
 
     def _gain(self, covariance: FloatArray, m: int) -> FloatArray:
         seen = covariance[m:, m:] + self.noise
-        return np.linalg.solve(0.5 * (seen + seen.T), covariance[m:, :m]).T
+        return np.asarray(np.linalg.solve(0.5 * (seen + seen.T), covariance[m:, :m]).T, dtype=np.float64)

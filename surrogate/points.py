@@ -8,6 +8,7 @@ Notation (used throughout this package)
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,8 @@ class Points:
         Shape (n,): index into `race.rewards.REWARD_SYSTEMS` and into the surrogate's targets.
     ensemble
         Shape (W, n): latent value in each simulated world.
+    gain
+        Shape (n,): root mean square over worlds of the latent gained since the base model.
     """
 
     x: FloatArray
@@ -37,13 +40,17 @@ class Points:
     reward: IntArray
     target: IntArray
     ensemble: FloatArray
+    gain: FloatArray
 
     def __len__(self) -> int:
         return len(self.x)
 
-    def __getitem__(self, index: npt.NDArray[np.intp] | slice) -> Points:
-        return Points(
-            self.x[index], self.recipe[index], self.reward[index], self.target[index], self.ensemble[:, index]
+    def __getitem__(self, index: npt.NDArray[np.intp] | slice) -> Self:
+        return type(self)(
+            **{
+                f.name: getattr(self, f.name)[:, index] if f.name == "ensemble" else getattr(self, f.name)[index]
+                for f in fields(self)
+            }
         )
 
     @property
@@ -78,14 +85,6 @@ class Data(Points):
     latent: FloatArray
     growth: FloatArray
     run: IntArray
-
-    def __getitem__(self, index: npt.NDArray[np.intp] | slice) -> Data:
-        return Data(
-            **{
-                f.name: getattr(self, f.name)[:, index] if f.name == "ensemble" else getattr(self, f.name)[index]
-                for f in fields(self)
-            }
-        )
 
     @property
     def blocks(self) -> list[slice]:

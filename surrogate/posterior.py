@@ -110,7 +110,7 @@ class Component:
     def marginals(self, points: Points) -> tuple[FloatArray, FloatArray]:
         """Means (w, m) and the variance (m,) that all worlds share."""
         prior = (self.hyper.scale * self.bandwidth) ** 2 * np.sum(points.deviations**2, axis=0)
-        prior = prior + residual_variance(self.hyper)
+        prior = prior + residual_variance(points, self.hyper)
         if not len(self.data):
             return self._centres(points), prior
         cross = self._cross(points)
