@@ -13,12 +13,12 @@ where z_c is what pilot c measures, at its own small budget. Two things are adde
   planner that asks only about the next pilot then sees no gain in any. As in Frazier's KG(*), the gain per FLOP is
   maximised over n = 1, 2, 4, ... repetitions that still fit the remaining budget.
 
-Pilots that are running are conditioned on: their outcome is unknown, but not how much it will tell, and that shrinks
-the covariance (never the mean) before anything is scored. This is what keeps parallel proposals apart.
+Pilots that are running are conditioned on before anything is scored (`Surrogate.condition`): their outcome is
+unknown, but not how much it will tell. This is what keeps parallel proposals apart.
 
 Notation (shapes)
-    D   settings of the decision         C   candidate pilots         R   running pilots
-    m   mean value on D, (D,)            K   covariances, (D, C), (D, R), ...
+    D   settings of the decision         C   candidate pilots
+    m   mean value on D, (D,)            s   swing of the mean values per unit of Z, (D, C)
 """
 
 from __future__ import annotations
@@ -48,25 +48,15 @@ class Beliefs:
     slope
         Change of that value per unit of its latent, shape (D,).
     cov
-        Latent covariance of [decision; candidates; running], shape (D + C + R, D + C + R).
+        Latent covariance of [decision; candidates], shape (D + C, D + C).
     noise
-        Latent variance a single pilot adds, for [candidates; running], shape (C + R,).
+        Latent variance a single pilot adds, shape (C,).
     """
 
     mean: FloatArray
     slope: FloatArray
     cov: FloatArray
     noise: FloatArray
-
-    def given_running(self, running: int) -> Beliefs:
-        """The same beliefs once the last ``running`` pilots have reported, whatever they report."""
-        if running == 0:
-            return self
-        keep = len(self.cov) - running
-        cross = self.cov[:keep, keep:]
-        inner = self.cov[keep:, keep:] + np.diag(self.noise[-running:])
-        shrink = cross @ np.linalg.solve(inner, cross.T)
-        return Beliefs(self.mean, self.slope, self.cov[:keep, :keep] - shrink, self.noise[:-running])
 
 
 def expected_gain(mean: FloatArray, swing: FloatArray) -> FloatArray:
@@ -102,7 +92,7 @@ def gain_per_flop(beliefs: Beliefs, cost: FloatArray, remaining: float) -> tuple
     Parameters
     ----------
     beliefs
-        With no running pilots left in them (see `Beliefs.given_running`).
+        Given the pilots that are running.
     cost
         FLOPs of each candidate, shape (C,).
     remaining

@@ -1,17 +1,14 @@
-"""From a fitted surrogate to the joint Gaussian beliefs the acquisition conditions on.
+"""From a fitted surrogate to the joint Gaussian beliefs the acquisition works on.
 
-The surrogate's posterior is a mixture on a latent scale; its exact first two moments over [decision; candidates;
-running] are what Gaussian conditioning needs. Moments rather than sample covariances of draws: with a thousand draws
-a spurious correlation of 0.03 would give every pilot a floor of apparent information, and the cheapest one would win.
+The surrogate's posterior is a mixture on a latent scale; its exact first two moments over [decision; candidates] are
+what Gaussian conditioning needs. Moments rather than sample covariances of draws: with a thousand draws a spurious
+correlation of 0.03 would give every pilot a floor of apparent information, and the cheapest one would win.
 
 A value is g(z) of its latent z, g monotone. For jointly Gaussian latents Cov(g(z_d), z_c) = E[g'(z_d)] Cov(z_d, z_c)
 (Stein's lemma), so the slope E[g'] carries latent covariances over to values without linearising at a point.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
@@ -21,43 +18,37 @@ from planner.slices import BudgetSlice
 from race.simulator import Settings
 from surrogate import Surrogate
 from surrogate.link import latent_sd, to_value
-from surrogate.points import Points
+from surrogate.pending import join
 
 FloatArray = npt.NDArray[np.float64]
 
 # Gauss-Hermite nodes for E[g(z)] and E[g'(z)] under a normal.
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
-# Standard error of a pilot's evaluation where no record says otherwise: about 500 graded problems.
+# Standard error of a pilot's evaluation before it has run: about 500 graded problems.
 EVALUATION_SE = 0.02
 
 
 def form_beliefs(
-    surrogate: Surrogate,
-    on: BudgetSlice,
-    able: Settings,
-    running: Settings | None = None,
-    *,
-    only: npt.ArrayLike | None = None,
+    surrogate: Surrogate, on: BudgetSlice, able: Settings, *, only: npt.ArrayLike | None = None
 ) -> Beliefs:
-    """Beliefs about the decision and the candidates, given that the running pilots will report.
+    """Beliefs about the decision on the slice ``on`` and about what candidate pilots would measure.
 
     Parameters
     ----------
+    surrogate
+        Conditioned on running pilots already (`Surrogate.condition`).
     able
         Candidate pilots at their own budgets.
-    running
-        Pilots that are out, at theirs.
     only
         Which of ``able`` to keep, as an index; the surrogate remembers the whole table, so that a planner that asks
         again simulates nothing.
     """
     target = on.space.target
-    pilots = surrogate._points(able, target)
-    parts = [surrogate._points(on.settings, target), pilots if only is None else pilots[np.asarray(only)]]
-    if running is not None and len(running):
-        parts.append(surrogate._points(running, target))
-    latent, cov = surrogate.state.posterior.moments(_join(parts))
+    pilots = surrogate.points(able, target)
+    if only is not None:
+        pilots = pilots[np.asarray(only, dtype=np.intp)]
+    latent, cov = surrogate.state.posterior.moments(join(surrogate.points(on.settings, target), pilots))
     cov = 0.5 * (cov + cov.T)
     decisions = len(on.settings)
     spread = np.sqrt(np.maximum(np.diag(cov), 1e-12))
@@ -66,17 +57,8 @@ def form_beliefs(
     mean = np.where(on.affordable.ravel(), mean, -1.0)
     slope = np.where(on.affordable.ravel(), slope, 0.0)
     value = to_value(latent[decisions:])
-    noise = _run_noise(surrogate) + latent_sd(value, np.full(len(value), EVALUATION_SE)) ** 2
-    return Beliefs(mean, slope, cov, noise).given_running(0 if running is None else len(running))
-
-
-def _join(parts: Sequence[Points]) -> Points:
-    return Points(
-        **{
-            f.name: np.concatenate([getattr(p, f.name) for p in parts], axis=1 if f.name == "ensemble" else 0)
-            for f in fields(Points)
-        }
-    )
+    noise = surrogate.run_variance + latent_sd(value, np.full(len(value), EVALUATION_SE)) ** 2
+    return Beliefs(mean, slope, cov, noise)
 
 
 def _through_link(latent: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -86,10 +68,3 @@ def _through_link(latent: FloatArray, spread: FloatArray) -> tuple[FloatArray, F
     """
     values = to_value(latent[:, None] + spread[:, None] * _NODES)
     return values @ _WEIGHTS, (values * _NODES) @ _WEIGHTS / spread
-
-
-def _run_noise(surrogate: Surrogate) -> float:
-    """Latent variance between two runs of one setting, seeds and wander, averaged over the posterior."""
-    posterior = surrogate.state.posterior
-    each = [c.hyper.run**2 + c.hyper.curve**2 for c in posterior.components]
-    return float(np.dot(posterior.weights, each))

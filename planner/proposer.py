@@ -151,14 +151,14 @@ class Proposer:
         )
 
     def _best(self, able: list[Cell], progress: Progress, remaining: float) -> Proposal:
-        surrogate, running = self.surrogate(progress), self.running(progress)
+        surrogate = self.surrogate(progress).condition(self.running(progress), self.space.target)
         cost = np.array([self.space.sizes[cell.size] for cell in able], dtype=np.float64)
         place = {cell: index for index, cell in enumerate(self._cells)}
         if all(cell in place for cell in able):
             only = [place[cell] for cell in able]
-            beliefs = form_beliefs(surrogate, self.slice, self._table, running, only=only)
+            beliefs = form_beliefs(surrogate, self.slice, self._table, only=only)
         else:
-            beliefs = form_beliefs(surrogate, self.slice, self.space.settings(able, cost), running)
+            beliefs = form_beliefs(surrogate, self.slice, self.space.settings(able, cost))
         per_flop, single = gain_per_flop(beliefs, cost, remaining)
         best = int(per_flop.argmax())
         return Proposal(able[best], "gain", float(single[best]))

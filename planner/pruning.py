@@ -58,10 +58,10 @@ def check_running(
         return None
     others = tuple(p for p in progress.pilots if p.spec != spec)
     known = replace(progress, pilots=others, evidence=(*progress.evidence, so_far))
-    surrogate = proposer.surrogate(known)
+    surrogate = proposer.surrogate(known).condition(proposer.running(known), space.target)
     model = [m.name.lower() for m in space.models].index(spec.model.lower())
     here = space.settings([Cell(model, space.rewards.index(spec.reward), 0, spec.rho)], [spec.budget])
-    beliefs = form_beliefs(surrogate, proposer.slice, here, proposer.running(known))
+    beliefs = form_beliefs(surrogate, proposer.slice, here)
     decisions = len(beliefs.mean)
     cross = beliefs.slope[:, None] * beliefs.cov[:decisions, decisions:]
     spread = np.sqrt(np.maximum(np.diag(beliefs.cov)[decisions:] + beliefs.noise, 1e-18))

@@ -95,7 +95,7 @@ class RaceSampler(BaseSampler):
         self._axes = trials.distributions(proposer.space)
         self._why: dict[int, Proposal] = {}
         # study.optimize(n_jobs=...) samples from several threads; one proposal must see the one before it.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @property
     def proposer(self) -> Proposer:
@@ -172,7 +172,8 @@ class RaceSampler(BaseSampler):
             try:
                 proposal = self._proposer.propose(self.progress(study, skip=trial.number), fixed=fixed)
             except NoProposal:
-                study.tell(trial.number, state=TrialState.FAIL)
+                if not study._thread_local.in_optimize_loop:  # there, Optuna closes a trial that raised
+                    study.tell(trial.number, state=TrialState.FAIL)
                 raise
             self._why[trial.number] = proposal
             return trials.params_of(proposal.cell, self.space)

@@ -52,7 +52,7 @@ def bump_world(rungs: Ladder, *, best: float = 0.6, gain: float = 0.3) -> World:
             },
             evidence="real",
             steps=5,
-            id=f"bump-{spec.model}-{spec.seed}",
+            id=f"bump-{spec.params}-{spec.seed}",
         )
 
     return run

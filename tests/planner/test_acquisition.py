@@ -60,19 +60,3 @@ def test_repetition_lets_a_weak_cheap_pilot_count() -> None:
     repeated, _ = gain_per_flop(weak, np.array([1.0]), 8.0)
     assert alone[0] == pytest.approx(single[0])
     assert repeated[0] > 2 * alone[0]
-
-
-def test_a_running_pilot_takes_its_own_information_away() -> None:
-    rng = np.random.default_rng(0)
-    x = np.linspace(0, 1, 9)
-    points = np.concatenate([x, x, x[[2]]])  # decision, candidates, and one running at candidate 2
-    cov = 0.04 * np.exp(-((points[:, None] - points[None, :]) ** 2) / 0.02)
-    mean = 0.5 + 0.001 * rng.normal(size=9)
-    alone = Beliefs(mean, np.ones(9), cov[:18, :18], np.full(9, 1e-3))
-    given_one = Beliefs(mean, np.ones(9), cov, np.full(10, 1e-3)).given_running(1)
-    assert given_one.cov.shape == (18, 18)
-    assert given_one.noise.shape == (9,)
-    _, before = gain_per_flop(alone, np.ones(9), 1.0)
-    _, after = gain_per_flop(given_one, np.ones(9), 1.0)
-    assert after[2] < 0.2 * before[2]
-    assert after[8] > 0.8 * before[8]

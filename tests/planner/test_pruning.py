@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import optuna
+import pytest
+
+from planner import Planner, RacePruner, RaceSampler
+from planner.pruning import check_running
+from race.errors import InvalidInput
+from race.ladder import Ladder
+from race.records import Curve, PilotRecord, PilotSpec
+from tests.planner.conftest import World
+
+
+def cut(record: PilotRecord, points: int) -> PilotRecord:
+    """The record as it was when the run had seen ``points`` evaluations."""
+    curve = record.curves["native"]
+    part = Curve(curve.step[:points], curve.flops[:points], curve.value[:points], curve.se[:points])
+    share = part.flops[-1] / curve.flops[-1]
+    flops = replace(
+        record.flops,
+        search=record.flops.search * share,
+        learning=record.flops.learning * share,
+        reward=record.flops.reward * share,
+    )
+    return replace(record, curves={"native": part}, flops=flops, steps=part.step[-1], id=record.id + "-so-far")
+
+
+@pytest.fixture
+def planner(rungs: Ladder, bump: World) -> Planner:
+    planner = Planner(rungs, budget="1e19", reward="sparse")
+    for _ in range(5):
+        spec = planner.ask()
+        planner.tell(spec, bump(spec))
+    return planner
+
+
+def test_a_pilot_that_can_still_teach_goes_on(planner: Planner, bump: World) -> None:
+    spec = planner.ask()
+    assert planner.check(spec, cut(bump(spec), 3)) is None
+
+
+def test_a_pilot_that_cannot_change_the_decision_is_pruned(planner: Planner, bump: World) -> None:
+    spec = planner.ask()
+    so_far = cut(bump(spec), 4)
+    found = check_running(planner.proposer, planner.progress, spec, so_far, negligible=1.0)
+    assert found is not None
+    assert found.gain < 1.0
+    assert "FLOPs are saved" in found.reason
+
+
+def test_nothing_is_pruned_in_its_first_quarter(planner: Planner, bump: World) -> None:
+    spec = planner.ask()
+    assert check_running(planner.proposer, planner.progress, spec, cut(bump(spec), 2), negligible=1.0) is None
+
+
+def test_pruning_more_is_what_a_larger_threshold_does(planner: Planner, bump: World) -> None:
+    spec = planner.ask()
+    so_far = cut(bump(spec), 4)
+    pruned = [
+        check_running(planner.proposer, planner.progress, spec, so_far, negligible=limit) is not None
+        for limit in (0.0, 1e-6, 1e-3, 1.0)
+    ]
+    assert pruned == sorted(pruned)
+    assert pruned[0] is False
+
+
+def test_a_pilot_outside_the_space_is_refused(planner: Planner, bump: World) -> None:
+    spec = planner.ask()
+    with pytest.raises(InvalidInput, match="outside this plan's space"):
+        planner.check(replace(spec, model="Qwen2.5-72B-Instruct"), cut(bump(spec), 4))
+
+
+def test_the_optuna_pruner(rungs: Ladder, bump: World) -> None:
+    sampler = RaceSampler(rungs, budget="1e19", reward="sparse")
+    study = optuna.create_study(
+        direction="maximize", sampler=sampler, pruner=RacePruner(sampler, negligible=1.0)
+    )
+
+    def objective(trial: optuna.Trial) -> float:
+        spec: PilotSpec = sampler.suggest(trial)
+        record = bump(spec)
+        curve = record.curves["native"]
+        whole = max(1, round(spec.budget / 2e14))
+        for flops, value in zip(curve.flops, curve.value, strict=True):
+            trial.report(value, max(1, round(whole * flops / spec.budget)))
+            if trial.number > 3 and trial.should_prune():
+                raise optuna.TrialPruned
+        return sampler.report(trial, record)
+
+    study.optimize(objective, n_trials=5)
+    assert [t.state.name for t in study.trials] == ["COMPLETE"] * 4 + ["PRUNED"]
+    assert sampler.progress(study).finished == 5
