@@ -114,7 +114,8 @@ def gather(records: Sequence[PilotRecord], ladder: Ladder) -> Evidence:
         if record.curves
     )
     counts = Counter(run.record.evidence for run in runs)
-    return Evidence(runs, {kind: counts.get(kind, 0) for kind in EVIDENCE}, {str(status): count for status, count in unhealthy.items()}, tuple(notes))
+    by_kind = {str(kind): counts.get(kind, 0) for kind in EVIDENCE}
+    return Evidence(runs, by_kind, {str(status): n for status, n in unhealthy.items()}, tuple(notes))
 
 
 def _once(records: Sequence[PilotRecord], notes: list[str]) -> list[PilotRecord]:
