@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import lru_cache
 
 import numpy as np
 
 from race.simulator import Settings, Worlds, simulate, simulate_curves
-from surrogate.evidence import Evidence, Run
+from surrogate.evidence import Evidence
 from surrogate.link import to_latent
 from surrogate.points import Data, FloatArray, IntArray, Points
 
@@ -23,6 +23,8 @@ WORLDS = 128
 # Shares of a run's budget at which the ensemble is simulated; latents are linear in ln(share) in between, which
 # is off by at most about 0.01 for curves that rise one logit per e-fold.
 SHARES = np.concatenate([[0.0], np.geomspace(1 / 128, 1, 16)])
+# Latent units: where the simulator expects next to no learning it may still be wrong about that.
+LEAST_GAIN = 0.2
 
 
 class Ensemble:
@@ -84,12 +86,12 @@ def locate(settings: Settings, ensemble: Ensemble, target: str, index: int) -> P
     """Points of the response surface: every setting, for the target that the surrogate numbers ``index``."""
     x, recipe, reward = coordinates(settings)
     latent = ensemble.at(settings, target)
-    gain = _rms(latent - ensemble.base(settings, target))
+    gain = _gain(latent - ensemble.base(settings, target))
     return Points(x, recipe, reward, np.full(len(settings), index), latent, gain)
 
 
-def _rms(latent: FloatArray) -> FloatArray:
-    return np.asarray(np.sqrt(np.mean(latent**2, axis=0)))
+def _gain(gained: FloatArray) -> FloatArray:
+    return np.asarray(np.sqrt(np.mean(gained**2, axis=0) + LEAST_GAIN**2))
 
 
 def coordinates(settings: Settings) -> tuple[FloatArray, FloatArray, IntArray]:
@@ -118,8 +120,13 @@ def coordinates(settings: Settings) -> tuple[FloatArray, FloatArray, IntArray]:
 
 
 def observe(evidence: Evidence, ensemble: Ensemble, targets: Sequence[str]) -> Data:
-    """All thinned curves as observations, sorted by run."""
-    runs = _measured(evidence.runs)
+    """All thinned curves as observations, sorted by run.
+
+    A point at C_t FLOPs of a run observes what a budget of C_t buys under the same recipe, priced as the recipe
+    says, for data and questions alike: a run whose completions were longer than planned then looks slow by the
+    same factor that the next run of this recipe will be slow by.
+    """
+    runs = Settings.build([(run.model, run.record.spec.recipe, run.record.spec.budget) for run in evidence.runs])
     present = [t for t in targets if t in evidence.targets]
     curves = ensemble.along(runs.with_budget([run.end for run in evidence.runs]), present) if present else {}
     owner, target, flops, value, se, growth, latent, gain = ([] for _ in range(8))
@@ -136,7 +143,7 @@ def observe(evidence: Evidence, ensemble: Ensemble, targets: Sequence[str]) -> D
             growth.append(np.sqrt(share))
             simulated = curves[name][:, number]
             latent.append(_interpolate(simulated, share))
-            gain.append(_rms(latent[-1] - simulated[:, :1]))
+            gain.append(_gain(latent[-1] - simulated[:, :1]))
     if not owner:
         return _nothing(len(ensemble.worlds))
     which, where = np.concatenate(owner), np.concatenate(target)
@@ -159,34 +166,6 @@ def _interpolate(curve: FloatArray, share: FloatArray) -> FloatArray:
     low = np.clip(np.searchsorted(grid, at, side="right") - 1, 0, len(grid) - 2)
     mix = (at - grid[low]) / (grid[low + 1] - grid[low])
     return np.asarray(curve[:, low] * (1 - mix) + curve[:, low + 1] * mix)
-
-
-def _measured(runs: Sequence[Run]) -> Settings:
-    """One setting per run, its step priced as the run measured it.
-
-    Real completions are longer or shorter than the recipe's mean, so a run makes more or fewer steps out of the
-    same FLOPs than the plan says. The steps made are what the dynamics see.
-    """
-    settings = Settings.build([(run.model, run.record.spec.recipe, run.record.spec.budget) for run in runs])
-    search, learning, reward = (a.copy() for a in (settings.search, settings.learning, settings.reward_cost))
-    for i, run in enumerate(runs):
-        step = _step_flops(run)
-        spent = run.record.flops
-        if step is None or spent.total <= 0 or not 0 < spent.rho < 1:
-            continue
-        search[i], learning[i], reward[i] = step * spent.sigma, step * spent.rho, step * spent.phi
-    return replace(settings, search=search, learning=learning, reward_cost=reward)
-
-
-def _step_flops(run: Run) -> float | None:
-    """Measured FLOPs of a typical step: the median slope of FLOPs against steps along the longest curve."""
-    curve = max(run.record.curves.values(), key=len)
-    step, flops = np.asarray(curve.step, dtype=np.float64), np.asarray(curve.flops, dtype=np.float64)
-    if step[0] > 0:
-        step, flops = np.append(0.0, step), np.append(0.0, flops)
-    slopes = np.diff(flops) / np.diff(step)
-    slopes = slopes[slopes > 0]
-    return float(np.median(slopes)) if len(slopes) else None
 
 
 def _nothing(worlds: int) -> Data:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surrogate.hyperparameters import PRIOR_MEAN, PRIOR_SD, Hyperparameters, log_prior
+from surrogate.hyperparameters import Hyperparameters, log_prior, prior_draws
 from surrogate.inference import draw, learn, subset
 from surrogate.kernels import Gram, noise_block
 from surrogate.linalg import cholesky, solve_lower
@@ -62,9 +62,7 @@ def fit(data: Data, *, seed: int) -> Fit:
     """Posterior given observations; the prior when there are none."""
     nothing = np.empty(0)
     if not len(data):
-        rng = np.random.default_rng(seed)
-        half = rng.standard_normal((PRIOR_DRAWS // 2, len(PRIOR_MEAN))) * PRIOR_SD
-        thetas = PRIOR_MEAN + np.concatenate([half, -half])
+        thetas = prior_draws(PRIOR_DRAWS, seed=seed)
         components = tuple(Component(data, t, PRIOR_BANDWIDTH, nothing, nothing) for t in thetas)
         return Fit(data, nothing, nothing, Posterior(components, np.full(len(components), 1 / len(components))))
     runs = len(data.blocks)
@@ -84,7 +82,7 @@ def fit(data: Data, *, seed: int) -> Fit:
     )
     precision = np.linalg.inv(spread)
     proposal = np.array([-0.5 * (t - theta) @ precision @ (t - theta) for t in thetas])
-    target = np.array([c.evidence + log_prior(t) for c, t in zip(components, thetas, strict=True)])
+    target = np.array([c.evidence + log_prior(t)[0] for c, t in zip(components, thetas, strict=True)])
     weights = np.exp(target - proposal - (target - proposal).max())
     weights /= weights.sum()
     kept = np.flatnonzero(weights > 1e-4)

@@ -1,9 +1,10 @@
 """Hyperparameters of the response surface and their priors.
 
 All are unconstrained reals: logs of positive quantities (latent units, i.e. soft logits; lengths in natural
-logs of parameters and FLOPs, or logits of rho), logits of correlations. Priors are independent normals. They
-are assumptions, chosen before looking at any benchmark of ours except for `level`, `trend` and `shape`, whose
-medians say how wrong a calibrated simulator is believed to be; the marginal likelihood moves them as data come in.
+logs of parameters and FLOPs, or logits of rho), logits of correlations. Priors are independent: Student-t for the
+three amplitudes of the simulator's error, because a simulator that is plainly wrong must be able to say so, and
+normal for all else. They are assumptions; the medians of the three say how wrong a calibrated simulator is
+believed to be, and the marginal likelihood moves them as data come in.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ FloatArray = npt.NDArray[np.float64]
 # name: (prior mean, prior sd) on the unconstrained scale
 _PRIORS: Final[dict[str, tuple[float, float]]] = {
     "scale": (0.0, 0.25),  # log: how much wider or narrower than the ensemble the simulator's family is
-    "level": (np.log(0.15), 0.8),  # log sd: what the simulator gets wrong about base models
+    "level": (np.log(0.15), 0.7),  # log sd: what the simulator gets wrong about base models
     "trend": (np.log(0.15), 0.8),  # log relative sd: ... about what is learned along size and budget
     "shape": (np.log(0.05), 1.0),  # log relative sd: ... along the update fraction too
     "length_size": (np.log(1.5), 0.5),
@@ -31,6 +32,8 @@ _PRIORS: Final[dict[str, tuple[float, float]]] = {
     "white": (np.log(0.03), 0.6),  # log sd: point noise that `se` does not declare
 }
 NAMES: Final[tuple[str, ...]] = tuple(_PRIORS)
+# Degrees of freedom: 3 for the amplitudes of error, as good as normal for the others.
+_TAIL: Final = np.array([3.0 if name in ("level", "trend", "shape") else 1e6 for name in _PRIORS])
 INDEX: Final[dict[str, int]] = {name: i for i, name in enumerate(NAMES)}
 PRIOR_MEAN: Final[FloatArray] = np.array([m for m, _ in _PRIORS.values()])
 PRIOR_SD: Final[FloatArray] = np.array([s for _, s in _PRIORS.values()])
@@ -56,6 +59,15 @@ class Hyperparameters:
         return np.exp(self.theta[INDEX["length_size"] : INDEX["length_budget"] + 1])
 
 
-def log_prior(theta: FloatArray) -> float:
-    """Log density of the prior, up to a constant."""
-    return float(-0.5 * np.sum(((theta - PRIOR_MEAN) / PRIOR_SD) ** 2))
+def log_prior(theta: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+    """Log density of the prior up to a constant, its gradient, and the (positive) curvature to step with."""
+    scaled = (theta - PRIOR_MEAN) / PRIOR_SD
+    tail = _TAIL + scaled**2
+    log_density = -0.5 * float(np.sum((_TAIL + 1) * np.log1p(scaled**2 / _TAIL)))
+    return log_density, -(_TAIL + 1) / tail * scaled / PRIOR_SD, (_TAIL + 1) / tail / PRIOR_SD**2
+
+
+def prior_draws(count: int, *, seed: int) -> FloatArray:
+    """Antithetic draws, shape (count, d); normal, so that one wild draw does not speak for a twelfth of the prior."""
+    half = np.random.default_rng(seed).standard_normal((count // 2, len(PRIOR_MEAN))) * PRIOR_SD
+    return PRIOR_MEAN + np.concatenate([half, -half])

@@ -51,15 +51,15 @@ def learn(gram: Gram) -> tuple[FloatArray, FloatArray]:
 def _objective(gram: Gram, theta: FloatArray) -> tuple[float, FloatArray, FloatArray]:
     """Log posterior of theta, its gradient, and the Fisher information plus prior precision."""
     data = gram.data
+    density, gradient, curvature = log_prior(theta)
     total, derivatives = gram.covariance(theta)
     factor = cholesky(total)
     inverse_factor = solve_lower(factor, np.eye(len(data)))
     inverse = inverse_factor.T @ inverse_factor
     centred = data.latent - data.mean
     alpha = inverse @ centred
-    value = -0.5 * float(centred @ alpha) - float(np.log(np.diag(factor)).sum()) + log_prior(theta)
-    gradient = -(theta - PRIOR_MEAN) / PRIOR_SD**2
-    information = np.diag(1 / PRIOR_SD**2)
+    value = -0.5 * float(centred @ alpha) - float(np.log(np.diag(factor)).sum()) + density
+    information = np.diag(curvature)
     where = np.array([INDEX[name] for name in derivatives])
     stack = np.stack(list(derivatives.values()))
     whitened = inverse @ stack
@@ -75,7 +75,8 @@ def _objective(gram: Gram, theta: FloatArray) -> tuple[float, FloatArray, FloatA
 def draw(mean: FloatArray, covariance: FloatArray, count: int, *, seed: int) -> FloatArray:
     """``count`` hyperparameter vectors: the mode, then antithetic pairs of Laplace draws. Shape (count, d)."""
     rng = np.random.default_rng(seed)
-    half = rng.standard_normal((count // 2, len(mean))) @ np.linalg.cholesky(covariance).T
+    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
+    half = rng.standard_normal((count // 2, len(mean))) @ (vectors * np.sqrt(np.maximum(values, 1e-12))).T
     return np.concatenate([mean[None], mean + half, mean - half])[:count]
 
 

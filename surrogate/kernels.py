@@ -11,7 +11,7 @@ FLOPs, min(C, C') / C_end, and seeds cannot differ at the base model.
 
 `level` is what the simulator gets wrong about base models. Its errors about learning are in proportion to what is
 learned: where a budget buys next to nothing there is nothing to be wrong about, and an error in shape that stayed
-the same size would drown the optimum there. gain is the ensemble's own root mean square gain.
+the same size would drown the optimum there. gain is the ensemble's own root mean square gain, with a floor.
 
 B and T are compound-symmetric: 1 on the diagonal, one correlation off it. With five rewards and a handful
 of runs a free coregionalisation matrix is not identifiable; one number each is. M52 is the Matern-5/2 function.

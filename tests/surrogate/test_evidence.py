@@ -1,0 +1,112 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from surrogate_pilots import RUNGS, record, spec
+
+from race.errors import InvalidInput
+from race.records import Curve, Health
+from surrogate.evidence import POINTS_PER_CURVE, gather, resolve_target, thin
+
+
+def test_copies_count_once_and_are_said() -> None:
+    one = record(spec(seed=1), 0.4)
+    copy = replace(one, id="another-id")
+    found = gather([one, one, copy, record(spec(seed=2), 0.4)], RUNGS)
+    assert len(found.runs) == 2
+    assert found.counts == {"real": 2, "imported": 0, "simulated": 0}
+    assert any("copies" in note for note in found.notes)
+
+
+def test_simulated_records_never_outweigh_measured_ones() -> None:
+    simulated = [record(spec(seed=i), 0.9, evidence="simulated") for i in range(50)]
+    alone = gather(simulated, RUNGS)
+    assert alone.counts["simulated"] == 50
+    together = gather([*simulated, record(spec(seed=99), 0.2, evidence="imported")], RUNGS)
+    assert together.counts == {"real": 0, "imported": 1, "simulated": 0}
+    assert any("50 simulated record(s) left out" in note for note in together.notes)
+
+
+@pytest.mark.parametrize("status", ["collapsed", "diverged", "failed"])
+def test_sick_runs_are_counted_and_left_out(status: str) -> None:
+    sick = record(spec(seed=1), 0.1, health=Health(status, "reward fell"))  # type: ignore[arg-type]
+    found = gather([sick, record(spec(seed=2), 0.5)], RUNGS)
+    assert len(found.runs) == 1
+    assert found.unhealthy == {status: 1}
+    assert any(status in note for note in found.notes)
+
+
+def test_a_run_stopped_by_the_clock_keeps_its_curve() -> None:
+    found = gather([record(spec(), 0.5, health=Health("timeout", "wall clock"))], RUNGS)
+    assert len(found.runs) == 1
+
+
+def test_models_off_the_ladder() -> None:
+    known = record(replace(spec(seed=1), model="Qwen2.5-14B-Instruct", params=14_770_033_664), 0.5)
+    near = record(replace(spec(seed=2), model="my-finetune", params=2_000_000_000), 0.5)
+    far = record(replace(spec(seed=3), model="my-giant", params=900_000_000_000), 0.5)
+    found = gather([known, near, far], RUNGS)
+    assert [run.model.params for run in found.runs] == [14_770_033_664, 2_000_000_000]
+    assert any("my-giant" in note and "skipped" in note for note in found.notes)
+    assert any("my-finetune" in note for note in found.notes)
+
+
+def test_only_records_are_accepted() -> None:
+    with pytest.raises(InvalidInput, match="records: found dict"):
+        gather([{"schema": "race.pilot/1"}], RUNGS)  # type: ignore[list-item]
+
+
+def test_pass_at_1_means_the_one_benchmark_in_evidence() -> None:
+    assert resolve_target("pass@1", ["native", "pass@1:gsm8k"]) == "pass@1:gsm8k"
+    assert resolve_target("pass@1", ["pass@1", "pass@1:gsm8k"]) == "pass@1"
+    assert resolve_target("pass@1", []) == "pass@1"
+    assert resolve_target("pass@1:math500", ["pass@1:gsm8k"]) == "pass@1:math500"
+    with pytest.raises(InvalidInput, match="pass@1:gsm8k, pass@1:math500"):
+        resolve_target("pass@1", ["pass@1:math500", "pass@1:gsm8k"])
+
+
+def curve(values: np.ndarray, se: float = 0.05, *, first: float = 0.0) -> Curve:
+    n = len(values)
+    return Curve(
+        tuple(range(n)),
+        tuple(first + 1e16 * i for i in range(n)),
+        tuple(float(v) for v in values),
+        tuple([se] * n),
+    )
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=400), st.integers(2, 20))
+def test_thinning_keeps_ends_order_and_range(values: list[float], limit: int) -> None:
+    made = curve(np.array(values))
+    out = thin(made, limit)
+    assert 1 <= len(out.flops) <= limit
+    assert np.all(np.diff(out.flops) > 0)
+    assert out.flops[0] == 0
+    assert out.flops[-1] <= made.flops[-1] * (1 + 1e-9)
+    assert out.value.min() >= min(values) - 1e-12
+    assert out.value.max() <= max(values) + 1e-12
+
+
+def test_fresh_samples_average_out_and_one_question_set_does_not() -> None:
+    made = curve(np.full(300, 0.5))
+    assert thin(made, fresh=True).se[-1] < 0.02
+    assert thin(made, fresh=False).se[-1] == pytest.approx(0.05)
+    assert len(thin(made).flops) == POINTS_PER_CURVE
+
+
+def test_a_flat_stretch_of_flops_is_one_point() -> None:
+    same = Curve((0, 1, 2), (5e15, 5e15, 5e15), (0.1, 0.2, 0.3), (0.0, 0.0, 0.0))
+    out = thin(same)
+    assert len(out.flops) == 1
+    assert out.value[0] == pytest.approx(0.2)
+
+
+def test_a_measured_zero_is_not_certain() -> None:
+    p = np.array([0.0, 0.05, 0.1, 0.2])
+    binomial = Curve((0, 1, 2, 3), (0.0, 1e16, 2e16, 3e16), tuple(p), tuple(np.sqrt(p * (1 - p) / 500)))
+    se = thin(binomial).se
+    assert 0.001 < se[0] < 0.01
+    exact = Curve((0, 1), (0.0, 1e16), (0.0, 1.0), (0.0, 0.0))
+    assert not thin(exact).se.any()
