@@ -70,6 +70,7 @@ def same(old: str, new: str) -> bool:
 
 
 def main() -> int:
+    """Rewrite or check the pages named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="change nothing, exit 1 on a difference")
     parser.add_argument("pages", nargs="*", type=Path, help="default: README.md and docs/*.md")

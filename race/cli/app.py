@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from race.cli import evidence, flops, plan, query, runs
+from race.cli import evidence, flops, plan, query
 
 app = typer.Typer(
     name="race",
@@ -41,4 +41,3 @@ app.command("simulate")(evidence.simulate)
 app.command("import")(evidence.import_log)
 app.command("fit")(query.fit)
 app.command("query")(query.query)
-app.command("run")(runs.run)

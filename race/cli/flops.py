@@ -12,6 +12,8 @@ from race.cli.output import JsonFlag, emit, table
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from race.flops import Architecture, Formula, LoraSpec
+
 
 @recipe_options
 def flops(
@@ -30,6 +32,9 @@ def flops(
     attention: Annotated[
         str, typer.Option("--attention", help="causal (budgets) or full (what eager attention executes).")
     ] = "causal",
+    conventions: Annotated[
+        bool, typer.Option("--conventions", help="Show how others would count the same update.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """FLOPs of one recipe by phase: search, learning, reward."""
@@ -44,7 +49,7 @@ def flops(
         unit_costs,
     )
     from race.errors import InvalidInput
-    from race.flops import Architecture
+    from race.flops import FORMULAS, Architecture, update_flops
     from race.ladder import ladder
     from race.units import format_flops, parse_budget
 
@@ -77,7 +82,7 @@ def flops(
     lo, hi = costs.rho_range
     data: dict[str, Any] = {
         "model": model,
-        "params": arch.params().total,
+        "params": arch.params(),
         "reward": reward,
         "recipe": built.to_dict(),
         "flops": total.to_dict(),
@@ -89,6 +94,22 @@ def flops(
         "last_step_prompts": last,
         "convention": {"attention": attention, "counted": "matrix multiplications, 2*m*n*k each"},
     }
+
+    if conventions:
+        tokens = round(built.sequence_tokens)
+        exact = update_flops(
+            arch, [tokens], lora=built.lora, attention=convention, logits=min(tokens, round(built.completion_tokens)),
+            gradient_checkpointing=built.gradient_checkpointing,
+        ).total  # fmt: skip
+        data["update_of_one_sample"] = {
+            "tokens": tokens,
+            "race": {"flops": exact, "ratio": 1.0, "note": "matrix multiplications that are executed"},
+            **{
+                name: {"flops": count, "ratio": count / exact, "note": formula.deviates}
+                for name, formula in FORMULAS.items()
+                if (count := _published(formula, arch, tokens, built.lora)) is not None
+            },
+        }
 
     def render(console: Console) -> None:
         rows = table(["phase", ("FLOPs", "right"), ("share", "right"), ("per step", "right")])
@@ -106,7 +127,7 @@ def flops(
             )
         rows.add_section()
         rows.add_row("total", format_flops(total.total), "100.0%", format_flops(step.total))
-        console.print(f"[bold]{model}[/bold], {arch.params().total:,} parameters, reward {reward}")
+        console.print(f"[bold]{model}[/bold], {arch.params():,} parameters, reward {reward}")
         console.print(
             f"{steps:,} step{'s' if steps != 1 else ''}"
             + (f" + one of {last} prompts" if last else "")
@@ -118,5 +139,23 @@ def flops(
             f"rho = {total.rho:.4f}; with this recipe it can be set from {lo:.3f} to {hi:.3f} through a"
         )
         console.print(f"Counted: matrix multiplications only; attention {attention}.", style="dim")
+        if conventions:
+            others = table(
+                ["update of one sample, as counted by", ("FLOPs", "right"), ("ratio", "right"), "why"]
+            )
+            for name, row in data["update_of_one_sample"].items():
+                if name != "tokens":
+                    others.add_row(name, format_flops(row["flops"]), f"{row['ratio']:.3f}", row["note"])
+            console.print(others)
 
     emit(data, as_json, render)
+
+
+def _published(formula: Formula, arch: Architecture, tokens: int, lora: LoraSpec | None) -> int | None:
+    """What ``formula`` gives, or ``None`` for an architecture it does not cover."""
+    from race.errors import InvalidInput
+
+    try:
+        return formula.update(arch, [tokens], lora=lora).total
+    except InvalidInput:
+        return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,8 +20,11 @@ import typer
 from race.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from race.allocation import Allocation
+    from race.hardware import HardwareCost
     from race.ladder import Ladder
     from race.recipe import Recipe
+    from race.records import PilotRecord
 
 PANEL = "Recipe"
 
@@ -33,6 +36,9 @@ TargetOption = Annotated[
     str, typer.Option("--target", help="native, judge, pass@1 or pass@1:<benchmark>; several by commas.")
 ]
 StoreOption = Annotated[Path, typer.Option("--store", help="Folder of records.")]
+RewardOption = Annotated[
+    str, typer.Option("--reward", help="sparse, structured, dense, proxy-prm or prm.", show_default=False)
+]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
 
 
@@ -75,6 +81,69 @@ _FILE = Annotated[
 ]
 
 
+_COST = "Cost"
+
+
+def _cost(*names: str, help: str) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=_COST, show_default=False)
+
+
+_HARDWARE: dict[str, Any] = {
+    "gpu": Annotated[
+        str | None, _cost("--gpu", help="Translate to GPU-hours, dollars and kWh, e.g. H100-SXM.")
+    ],
+    "gpus": Annotated[int | None, _cost("--gpus", help="How many; changes wall-clock hours only.")],
+    "price": Annotated[float | None, _cost("--gpu-price", help="Dollars per GPU-hour.")],
+    "watts": Annotated[float | None, _cost("--gpu-watts", help="Board power limit.")],
+    "peak_flops": Annotated[float | None, _cost("--gpu-peak", help="Dense bf16 FLOP/s, e.g. 989e12.")],
+    "mfu_search": Annotated[float | None, _cost("--mfu-search", help="Utilisation of rollouts.")],
+    "mfu_learning": Annotated[float | None, _cost("--mfu-learning", help="Utilisation of updates.")],
+    "mfu_reward": Annotated[float | None, _cost("--mfu-reward", help="Utilisation of scoring.")],
+    "pue": Annotated[float | None, _cost("--pue", help="Facility power over IT power.")],
+}
+
+
+@dataclass(frozen=True)
+class HardwareOptions:
+    """What was said about hardware; nothing is translated unless a GPU is named."""
+
+    gpu: str | None = None
+    gpus: int | None = None
+    price: float | None = None
+    watts: float | None = None
+    peak_flops: float | None = None
+    mfu_search: float | None = None
+    mfu_learning: float | None = None
+    mfu_reward: float | None = None
+    pue: float | None = None
+
+    def cost(self, allocation: Allocation) -> HardwareCost | None:
+        """GPU-hours, dollars and kWh of ``allocation``; ``None`` when no GPU was named.
+
+        Raises
+        ------
+        InvalidInput
+            An unknown GPU, a value out of range, or hardware details without ``--gpu``.
+        """
+        from race.hardware import hardware_cost
+
+        if self.gpu is None:
+            if any(value is not None for value in vars(self).values()):
+                raise InvalidInput("gpu: missing; the other cost options need --gpu NAME beside them")
+            return None
+        mfu = {"search": self.mfu_search, "learning": self.mfu_learning, "reward": self.mfu_reward}
+        return hardware_cost(
+            allocation,
+            self.gpu,
+            count=1 if self.gpus is None else self.gpus,
+            utilisation={phase: value for phase, value in mfu.items() if value is not None},
+            price=self.price,
+            watts=self.watts,
+            peak_flops=self.peak_flops,
+            pue=self.pue,
+        )
+
+
 @dataclass(frozen=True)
 class RecipeOptions:
     """Recipe fields given on the command line or in a TOML file; absent ones keep the ladder's default."""
@@ -83,8 +152,7 @@ class RecipeOptions:
 
     def build(self, ladder: Ladder, reward: str) -> Recipe:
         """The ladder's recipe under ``reward`` with what was given on top."""
-        values = dict(self.given)
-        reward = values.pop("reward", reward)
+        values = {name: value for name, value in self.given.items() if name != "reward"}
         rank = values.pop("lora_rank", None)
         targets = values.pop("lora_targets", None)
         if rank == 0:
@@ -108,26 +176,42 @@ class RecipeOptions:
 
 def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Replace the parameter ``recipe: RecipeOptions`` of ``command`` by one option per recipe field."""
+
+    def build(values: dict[str, Any]) -> RecipeOptions:
+        file = values.pop("recipe_file")
+        given = _read_recipe_file(file) if file else {}
+        return RecipeOptions({**given, **{k: _whole(v) for k, v in values.items() if v is not None}})
+
+    return _expand(command, "recipe", {"recipe_file": _FILE, **_FIELDS}, build)
+
+
+def hardware_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace the parameter ``hardware: HardwareOptions`` of ``command`` by the hardware options."""
+    return _expand(command, "hardware", _HARDWARE, lambda values: HardwareOptions(**values))
+
+
+def _expand(
+    command: Callable[..., Any], name: str, options: dict[str, Any], build: Callable[[dict[str, Any]], Any]
+) -> Callable[..., Any]:
+    """Give ``command`` the keyword options instead of its parameter ``name``, which ``build`` makes of them."""
     signature = inspect.signature(command, eval_str=True)
-    parameters = [p for p in signature.parameters.values() if p.name != "recipe"]
-    extra = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in {"recipe_file": _FILE, **_FIELDS}.items()
+    own = [
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for p in signature.parameters.values()
+        if p.name != name
     ]
-    keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    extra = [
+        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for key, annotation in options.items()
+    ]
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> Any:
-        file = values.pop("recipe_file")
-        given = _read_recipe_file(file) if file else {}
-        for name in _FIELDS:
-            value = values.pop(name)
-            if value is not None:
-                given[name] = _whole(value)
-        return command(**values, recipe=RecipeOptions(given))
+        taken = {key: values.pop(key) for key in options}
+        return command(**values, **{name: build(taken)})
 
-    wrapper.__signature__ = signature.replace(parameters=[*keyword, *extra])  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {p.name: p.annotation for p in [*keyword, *extra]}
+    wrapper.__signature__ = signature.replace(parameters=[*own, *extra])  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in [*own, *extra]}
     return wrapper
 
 
@@ -149,8 +233,21 @@ def _read_recipe_file(path: Path) -> dict[str, Any]:
     return dict(table)
 
 
-def choose_ladder(name: str) -> Ladder:
-    """Resolve ``--ladder``."""
-    from race.ladder import ladder
+def load_evidence(stores: Sequence[Path]) -> tuple[list[PilotRecord], list[str]]:
+    """Records of all ``stores`` and, in words, every file that had to be skipped."""
+    from race.store import Store
 
-    return ladder(name)
+    records: list[PilotRecord] = []
+    problems: list[str] = []
+    for path in stores:
+        loaded = Store(path).records()
+        records.extend(loaded.require())
+        problems.extend(str(problem) for problem in loaded.problems)
+    return records, problems
+
+
+def split_targets(text: str) -> list[str]:
+    """``native,pass@1`` as a list of checked targets, each once."""
+    from race.rewards import check_target
+
+    return list(dict.fromkeys(check_target(name.strip()) for name in text.split(",")))

@@ -51,6 +51,18 @@ def table(columns: Iterable[str | tuple[str, str]], *, title: str | None = None)
     return result
 
 
+def facts(*rows: tuple[str, str]) -> Table:
+    """Names and what is to be said of them, wrapped in their own column at any width."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in rows:
+        grid.add_row(name, text)
+    return grid
+
+
 def _finite(value: Any) -> Any:
     """JSON-ready copy: numpy scalars to Python, NaN and infinity to null (JSON has neither)."""
     if isinstance(value, Mapping):

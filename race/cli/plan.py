@@ -1,1 +1,185 @@
-"""Placeholder while being built."""
+"""``race plan``: where a budget should go, how sure that is, and which pilots would make it surer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from race.cli.options import (
+    HardwareOptions,
+    LadderOption,
+    RecipeOptions,
+    RewardOption,
+    SeedOption,
+    TargetOption,
+    hardware_options,
+    load_evidence,
+    recipe_options,
+    split_targets,
+)
+from race.cli.output import JsonFlag, emit, facts, note, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Stores = Annotated[
+    list[Path] | None, typer.Option("--store", help="Folder of records to plan from; may be repeated.")
+]
+PilotBudget = Annotated[
+    str,
+    typer.Option(
+        "--pilot-budget", help="For all pilots together: FLOPs, or a share of the budget such as 10%."
+    ),
+]
+
+
+@hardware_options
+@recipe_options
+def plan(
+    recipe: RecipeOptions,
+    hardware: HardwareOptions,
+    budget: Annotated[str, typer.Option("--budget", help="FLOPs to spend: 1e18, 2.5e17, 300PFLOP, 1EFLOP.")],
+    reward: RewardOption,
+    target: TargetOption = "native",
+    ladder: LadderOption = "qwen2.5",
+    store: Stores = None,
+    pilot_budget: PilotBudget = "10%",
+    pilots: Annotated[int, typer.Option("--pilots", min=0, max=64, help="How many next pilots to show.")] = 3,
+    seed: SeedOption = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Where a budget should go, how sure that is, and the next pilots."""
+    from planner import Planner
+    from race.ladder import ladder as choose_ladder
+    from race.units import parse_budget
+
+    rungs = choose_ladder(ladder)
+    flops = parse_budget(budget)
+    records, problems = load_evidence(store or [])
+    planner = Planner(
+        rungs,
+        budget=flops,
+        reward=reward,
+        target=split_targets(target),
+        recipe=recipe.build(rungs, reward),
+        pilot_budget=pilot_flops(pilot_budget, flops),
+        records=records,
+        seed=seed,
+    )
+    decision = planner.decide(pilots=pilots)
+    data = decision.to_dict()
+    if problems:
+        data["skipped"] = problems
+    cost = hardware.cost(decision.sized.plan.flops)
+    if cost is not None:
+        data["cost"] = cost.to_dict()
+
+    emit(data, as_json, lambda console: render_decision(console, data))
+    for problem in problems:
+        note(f"skipped {problem}")
+
+
+def pilot_flops(text: str, budget: int) -> int:
+    """``10%`` of the budget, or FLOPs."""
+    from race.units import parse_budget, parse_fraction
+
+    if text.strip().endswith("%"):
+        return max(1, int(budget * parse_fraction(text, field="pilot_budget")))
+    return parse_budget(text, field="pilot_budget")
+
+
+def render_decision(console: Console, data: dict[str, Any]) -> None:
+    """The decision for people; every number in it is also in the JSON."""
+    from race.units import format_flops
+
+    advice, regime, counts = data["recommendation"], data["regime"], data["evidence"]
+    recipe, shares = advice["recipe"], advice["shares"]
+    odds = sorted(regime["probabilities"].items(), key=lambda item: -item[1])
+    models = sorted(data["models"].items(), key=lambda item: -item[1])
+    evidence = ", ".join(f"{n} {kind} record{'s' if n != 1 else ''}" for kind, n in counts.items() if n)
+    console.print(
+        f"[bold]{format_flops(data['budget'])} FLOPs, reward {data['reward']}, target {data['target']}[/bold]\n"
+    )
+    rows = facts(
+        ("regime", f"[bold]{regime['label']}[/bold]  ({_odds(odds)})"),
+        ("model", f"[bold]{advice['model']}[/bold]  (best: {_odds(models)})"),
+        ("rho*", f"{_with_interval(advice['rho'], '.2f')}  update fraction at the optimum"),
+        (data["target"], f"{_with_interval(advice['value'], '.3f')}  expected at this setting"),
+        (
+            "recipe",
+            f"{recipe['steps']:,} steps"
+            + (f" + one of {recipe['last_step_prompts']} prompts" if recipe["last_step_prompts"] else "")
+            + f" of {recipe['prompts_per_step']} prompts x {recipe['group_size']} rollouts, "
+            f"{recipe['prompt_tokens']:g} + {recipe['completion_tokens']:g} tokens, update ratio a = "
+            f"{advice['update_ratio']:.3g}, {adapter(recipe['lora'])}",
+        ),
+        ("evidence", evidence or "[yellow]none: this is the simulator's prior, nothing is measured[/yellow]"),
+    )
+    console.print(rows)
+
+    split = table(["where it goes", ("share", "right"), ("FLOPs", "right")])
+    for phase, what in (("search", "rollouts"), ("learning", "updates"), ("reward", "scoring")):
+        split.add_row(f"{phase} ({what})", f"{shares[phase]:.1%}", format_flops(advice["flops"][phase]))
+    split.add_section()
+    used = advice["flops"]["total"] / data["budget"]
+    split.add_row("total", f"{used:.1%} of budget", format_flops(advice["flops"]["total"]))
+    console.print(split)
+    if "cost" in data:
+        console.print(cost_facts(data["cost"]))
+    if data["pilots"]:
+        console.print(pilots_table(data["pilots"]))
+    for line in data["notes"]:
+        console.print(f"- {line}", style="dim")
+
+
+def _odds(pairs: list[tuple[str, float]]) -> str:
+    """``update-heavy 0.68, reward-heavy 0.32``, leaving out what rounds to nothing unless it is alone."""
+    return ", ".join(f"{name} {p:.2f}" for i, (name, p) in enumerate(pairs) if p >= 0.005 or i == 0)
+
+
+def _with_interval(value: dict[str, float], digits: str) -> str:
+    return f"[bold]{value['mean']:{digits}}[/bold]  (90 %: {value['lo']:{digits}} to {value['hi']:{digits}})"
+
+
+def pilots_table(pilots: list[dict[str, Any]]) -> Any:
+    """The next pilots, one row each."""
+    from race.units import format_flops
+
+    rows = table(
+        ["next pilots", ("rho", "right"), ("a", "right"), ("FLOPs", "right"), "reward", ("seed", "right")]
+    )
+    for pilot in pilots:
+        rows.add_row(
+            pilot["model"],
+            f"{pilot['rho']:.2f}",
+            f"{pilot['recipe']['update_ratio']:.2f}",
+            format_flops(pilot["budget"]),
+            pilot["recipe"]["reward"],
+            str(pilot["seed"]),
+        )
+    return rows
+
+
+def adapter(lora: dict[str, Any] | None) -> str:
+    """The adapter in a few words."""
+    if lora is None:
+        return "full fine-tuning"
+    targets = lora["targets"] if isinstance(lora["targets"], str) else ",".join(lora["targets"])
+    return f"LoRA r = {lora['rank']} on {targets}"
+
+
+def cost_facts(cost: dict[str, Any]) -> Any:
+    """GPU-hours, dollars and kWh as ranges."""
+
+    def span(value: dict[str, float]) -> str:
+        return f"{value['point']:,.3g}  ({value['lo']:,.3g} to {value['hi']:,.3g})"
+
+    return facts(
+        ("hardware", f"{cost['count']} x {cost['gpu']}"),
+        ("GPU-hours", span(cost["gpu_hours"])),
+        ("wall hours", span(cost["wall_hours"])),
+        ("dollars", span(cost["dollars"]) if cost["dollars"] else "no dated price known; give --gpu-price"),
+        ("kWh", span(cost["kwh"])),
+    )
