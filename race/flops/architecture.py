@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from race.errors import InvalidInput
-from race.flops.lora import LoraSpec, positive_int
+from race.flops.checks import positive_int
+from race.flops.lora import LoraSpec
 
 Head = Literal["lm", "token-classification", "sequence-classification", "mlp-score", "none"]
 
@@ -190,3 +191,12 @@ class Architecture:
         from race.flops.parameters import count_parameters
 
         return count_parameters(self, lora)
+
+
+def check_architecture(arch: object) -> Architecture:
+    """``arch`` itself, if it is an ``Architecture``; a name has to be read first."""
+    if not isinstance(arch, Architecture):
+        raise InvalidInput(
+            f"arch: {type(arch).__name__} is not an Architecture; use Architecture.from_config(...)"
+        )
+    return arch

@@ -24,10 +24,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from race.errors import InvalidInput
-from race.flops.architecture import Architecture
+from race.flops.architecture import Architecture, check_architecture
+from race.flops.checks import check_lengths
 from race.flops.count import Convention, FlopCount
 from race.flops.lora import LoraSpec
-from race.flops.passes import check_architecture, check_lengths
 
 _Parts = Callable[[Architecture, list[int], LoraSpec | None], dict[str, int]]
 

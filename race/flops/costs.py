@@ -9,7 +9,6 @@ lower bound for the mean cost of ragged sequences (exact for the linear part).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, overload
 
 import numpy as np
@@ -17,28 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from race.errors import InvalidInput
 from race.flops import work
-from race.flops.architecture import Architecture
+from race.flops.architecture import Architecture, check_architecture
+from race.flops.checks import Attention, Rotary, check_amount, check_attention, check_rotary
 from race.flops.lora import LoraSpec
-from race.flops.matmuls import Rotary, forward_rates, training_rates
+from race.flops.matmuls import forward_rates, training_rates
 from race.flops.training import training_of
-from race.flops.work import Attention, UnitRates, by_unit, check_attention
-
-
-def amount(field: str, value: Any, least: int) -> Any:
-    """Check a length: an int, a float or an array of finite numbers >= ``least``. Arrays become float64."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        ok = value >= least
-    elif isinstance(value, float):
-        ok = least <= value < float("inf")
-    else:
-        array = np.asarray(value)
-        if array.dtype.kind not in "iuf":
-            raise InvalidInput(f"{field}: {value!r} is not a number or an array of numbers")
-        value = array.astype(np.float64)
-        ok = bool(np.all((value >= least) & (value < np.inf)))
-    if not ok:
-        raise InvalidInput(f"{field}: {value!r} must be finite and >= {least}")
-    return value
+from race.flops.work import UnitRates, by_unit
 
 
 @dataclass(frozen=True)
@@ -57,7 +40,7 @@ class SequenceCost:
     def __call__(self, length: ArrayLike, logits: ArrayLike = 0) -> NDArray[np.float64]: ...
     def __call__(self, length: Any, logits: Any = 0) -> Any:
         """FLOPs of one sequence of ``length`` tokens with the head at its last ``logits`` positions."""
-        n, k = amount("length", length, 1), amount("logits", logits, 0)
+        n, k = check_amount("length", length, 1), check_amount("logits", logits, 0)
         if not np.all(k <= n):
             raise InvalidInput(f"logits: {logits!r} is more than length = {length!r}")
         return work.total(self.rates, work.sequence(n, k, self.attention, self.windows))
@@ -95,7 +78,7 @@ class DecodeCost:
     def __call__(self, prompt: ArrayLike, completion: ArrayLike) -> NDArray[np.float64]: ...
     def __call__(self, prompt: Any, completion: Any) -> Any:
         """FLOPs of the ``completion - 1`` one-token forwards that follow the prefill."""
-        p, c = amount("prompt", prompt, 1), amount("completion", completion, 1)
+        p, c = check_amount("prompt", prompt, 1), check_amount("completion", completion, 1)
         return work.total(self.rates, work.decode(p, c, self.windows))
 
 
@@ -126,7 +109,6 @@ class CostFunctions:
     decode: DecodeCost
 
 
-@lru_cache(maxsize=1024)
 def cost_functions(
     arch: Architecture,
     *,
@@ -140,7 +122,8 @@ def cost_functions(
     """Build the cost functions of ``arch``; ``lora=None`` is full fine-tuning. See ``update_flops``."""
     convention = check_attention(attention)
     training = training_of(lora, gradient_checkpointing, use_reentrant, input_require_grads)
-    windows = arch.distinct_windows
+    windows = check_architecture(arch).distinct_windows
+    check_rotary(rotary)
     forward = SequenceCost(by_unit(forward_rates(arch, lora, rotary)), windows, convention)
     base = SequenceCost(by_unit(forward_rates(arch, None, rotary)), windows, convention)
     update = SequenceCost(by_unit(training_rates(arch, training, rotary)), windows, convention)

@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from race.errors import InvalidInput
-
-
-def positive_int(field: str, value: object) -> int:
-    """Return ``value`` if it is an integer >= 1, else raise ``InvalidInput`` naming ``field``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidInput(f"{field}: {value!r} is not a whole number >= 1")
-    return value
+from race.flops.checks import positive_int
 
 
 @dataclass(frozen=True)
@@ -74,3 +68,10 @@ def _tuple(field: str, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, (tuple, list, set, frozenset)):
         raise InvalidInput(f"{field}: {value!r} is not a list")
     return tuple(value)
+
+
+def check_lora(lora: object) -> LoraSpec | None:
+    """A ``LoraSpec`` or ``None``; anything else (a PEFT config, a name) is ``InvalidInput``."""
+    if lora is not None and not isinstance(lora, LoraSpec):
+        raise InvalidInput(f"lora: {lora!r} is not a LoraSpec or None")
+    return lora

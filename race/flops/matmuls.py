@@ -28,12 +28,12 @@ from typing import Literal, NamedTuple
 
 from race.errors import InvalidInput
 from race.flops.architecture import Architecture
-from race.flops.lora import LoraSpec
+from race.flops.checks import Rotary
+from race.flops.lora import LoraSpec, check_lora
 
 Phase = Literal["forward", "backward", "recompute"]
 Kind = Literal["linear", "attention", "experts", "router", "lora", "head", "rotary"]
 Checkpointing = Literal["none", "non-reentrant", "reentrant"]
-Rotary = Literal["elementwise", "matmul"]
 
 
 class Pairs(NamedTuple):
@@ -278,6 +278,6 @@ def _head(arch: Architecture, h: bool, tape: _Tape) -> None:
 
 def forward_rates(arch: Architecture, lora: LoraSpec | None, rotary: Rotary = "elementwise") -> Rates:
     """Rates of a forward alone (no gradients); ``lora=None`` is the base model, adapter off."""
-    training = Training(full=False, lora=lora, inputs_require_grad=False, checkpointing="none")
+    training = Training(full=False, lora=check_lora(lora), inputs_require_grad=False, checkpointing="none")
     every = training_rates(arch, training, rotary)
     return {term: rate for term, rate in every.items() if term.phase == "forward"}

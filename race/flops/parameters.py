@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from race.flops.architecture import Architecture, ParameterCount
-from race.flops.lora import LoraSpec
+from race.flops.lora import LoraSpec, check_lora
 from race.flops.matmuls import adapter_names
 
 
@@ -58,7 +58,7 @@ def count_parameters(arch: Architecture, lora: LoraSpec | None) -> ParameterCoun
             if moe.shared_intermediate:
                 body += 3 * arch.hidden * moe.shared_intermediate + arch.hidden
     total = embedding + body + head
-    trainable = total if lora is None else _adapter_parameters(arch, lora)
+    trainable = total if check_lora(lora) is None else _adapter_parameters(arch, lora)
     return ParameterCount(
         total=total, non_embedding=total - embedding, active=total - idle, trainable=trainable
     )

@@ -6,29 +6,27 @@ its longest sequence executes ``lengths = [max] * n``; a packed or unpadded one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from race.errors import InvalidInput
 from race.flops import work
-from race.flops.architecture import Architecture
+from race.flops.architecture import Architecture, check_architecture
+from race.flops.checks import Attention, Rotary, check_attention, check_lengths, check_rotary, positive_int
 from race.flops.count import Convention, FlopCount
-from race.flops.lora import LoraSpec, positive_int
-from race.flops.matmuls import Rates, Rotary, forward_rates, training_rates
+from race.flops.lora import LoraSpec
+from race.flops.matmuls import Rates, forward_rates, training_rates
 from race.flops.training import training_of
-from race.flops.work import Attention, Work, check_attention
+from race.flops.work import Work
 
 Logits = Literal["all", "none"] | int | Sequence[int]
 Lengths = Sequence[int]
 
 
-def convention_of(attention: Attention, rotary: Rotary) -> Convention:
-    """Our own convention, as it is printed next to every number."""
-    if rotary not in get_args(Rotary):
-        raise InvalidInput(f"rotary: {rotary!r} is not one of {', '.join(get_args(Rotary))}")
-    counted = "elementwise, 0" if rotary == "elementwise" else "matmul"
+def _convention(attention: Attention, rotary: Rotary) -> Convention:
+    counted = "elementwise, 0" if check_rotary(rotary) == "elementwise" else "matmul"
     return Convention("race", attention, rotary=counted)
 
 
@@ -67,7 +65,7 @@ def forward_flops(
     """
     kind = check_attention(attention)
     done = _sequences(arch, lengths, logits, kind)
-    return _count(forward_rates(arch, lora, rotary), done, convention_of(kind, rotary))
+    return _count(forward_rates(arch, lora, rotary), done, _convention(kind, rotary))
 
 
 def logprob_flops(
@@ -85,10 +83,8 @@ def logprob_flops(
     pass. The head is computed at the ``c`` positions that predict the completion; a trainer that keeps
     ``c + 1`` (``logits_to_keep`` counts from the end) is ``forward_flops(..., logits=[c + 1, ...])``.
     """
-    prompts, completions = (
-        check_lengths("prompt_lengths", prompt_lengths),
-        check_lengths("completion_lengths", completion_lengths),
-    )
+    prompts = check_lengths("prompt_lengths", prompt_lengths)
+    completions = check_lengths("completion_lengths", completion_lengths)
     _same_number(prompts, completions, 1)
     lengths = [p + c for p, c in zip(prompts, completions, strict=True)]
     return forward_flops(arch, lengths, attention=attention, logits=completions, lora=lora, rotary=rotary)
@@ -131,7 +127,7 @@ def update_flops(
     kind = check_attention(attention)
     training = training_of(lora, gradient_checkpointing, use_reentrant, input_require_grads)
     done = _sequences(arch, lengths, logits, kind)
-    return _count(training_rates(arch, training, rotary), done, convention_of(kind, rotary))
+    return _count(training_rates(arch, training, rotary), done, _convention(kind, rotary))
 
 
 def generate_flops(
@@ -173,32 +169,9 @@ def generate_flops(
     each = [p for p in prompts for _ in range(group_size)]
     prefills = (work.sequence(p, 1, kind, windows) for p in (prompts if shared_prefix else each))
     decodes = (work.decode(p, c, windows) for p, c in zip(each, completions, strict=True))
-    rates, convention = forward_rates(arch, lora, rotary), convention_of(kind, rotary)
+    rates, convention = forward_rates(arch, lora, rotary), _convention(kind, rotary)
     prefill = _count(rates, work.add(prefills, windows), convention, "prefill")
     return prefill + _count(rates, work.add(decodes, windows), convention, "decode")
-
-
-def check_architecture(arch: object) -> Architecture:
-    """Return ``arch`` if it is an ``Architecture``, else raise ``InvalidInput``."""
-    if not isinstance(arch, Architecture):
-        raise InvalidInput(
-            f"arch: {type(arch).__name__} is not an Architecture; use Architecture.from_config(...)"
-        )
-    return arch
-
-
-def check_lengths(field: str, lengths: Iterable[Any], least: int = 1) -> list[int]:
-    """Lengths as Python ints; ``InvalidInput`` for anything that is not a whole number >= ``least``."""
-    if isinstance(lengths, (str, bytes)) or not isinstance(lengths, Iterable):
-        raise InvalidInput(f"{field}: {lengths!r} is not a list of whole numbers")
-    checked = []
-    for length in lengths:
-        if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < least:
-            raise InvalidInput(f"{field}: {length!r} is not a whole number >= {least}")
-        checked.append(int(length))
-    if not checked:
-        raise InvalidInput(f"{field}: empty; give at least one")
-    return checked
 
 
 def _same_number(prompts: list[int], completions: list[int], group_size: int) -> None:
@@ -224,7 +197,7 @@ def _positions(lengths: list[int], logits: Any) -> list[int]:
     return positions
 
 
-def _sequences(arch: Architecture, lengths: Iterable[int], logits: Logits, attention: Attention) -> Work:
+def _sequences(arch: Architecture, lengths: Lengths, logits: Logits, attention: Attention) -> Work:
     windows = check_architecture(arch).distinct_windows
     checked = check_lengths("lengths", lengths)
     positions = _positions(checked, logits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from race.errors import InvalidInput
-from race.flops.lora import LoraSpec
+from race.flops.lora import LoraSpec, check_lora
 from race.flops.matmuls import Checkpointing, Training
 
 
@@ -23,10 +23,10 @@ def training_of(
             raise InvalidInput(f"{field}: {value!r} is not True or False")
     if input_require_grads is not None and not isinstance(input_require_grads, bool):
         raise InvalidInput(f"input_require_grads: {input_require_grads!r} is not True, False or None")
-    if lora is not None and not isinstance(lora, LoraSpec):
-        raise InvalidInput(f"lora: {lora!r} is not a LoraSpec, or None for full fine-tuning")
     checkpointing: Checkpointing = "none"
     if gradient_checkpointing:
         checkpointing = "reentrant" if use_reentrant else "non-reentrant"
     inputs = gradient_checkpointing if input_require_grads is None else input_require_grads
-    return Training(full=lora is None, lora=lora, inputs_require_grad=inputs, checkpointing=checkpointing)
+    return Training(
+        full=lora is None, lora=check_lora(lora), inputs_require_grad=inputs, checkpointing=checkpointing
+    )

@@ -15,23 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
-from race.errors import InvalidInput
+from race.flops.checks import Attention
 from race.flops.matmuls import Pairs, Rates, Unit
 
-Attention = Literal["causal", "full"]
 UnitRates = tuple[tuple[Unit, int], ...]
-
-
-def check_attention(attention: str) -> Attention:
-    """Return ``attention`` if it is a convention we know, else raise ``InvalidInput``."""
-    for known in get_args(Attention):
-        if attention == known:
-            return attention  # type: ignore[return-value]
-    raise InvalidInput(f"attention: {attention!r} is not one of {', '.join(get_args(Attention))}")
 
 
 def twice_causal_pairs(n: Any, window: int | None) -> Any:
