@@ -117,6 +117,12 @@ class HardwareOptions:
     mfu_reward: float | None = None
     pue: float | None = None
 
+    def check(self) -> None:
+        """Refuse what cannot be translated before any work is done on the question itself."""
+        from race.allocation import Allocation
+
+        self.cost(Allocation(0, 0, 0))
+
     def cost(self, allocation: Allocation) -> HardwareCost | None:
         """GPU-hours, dollars and kWh of ``allocation``; ``None`` when no GPU was named.
 

@@ -55,6 +55,7 @@ def plan(
     from race.ladder import ladder as choose_ladder
     from race.units import parse_budget
 
+    hardware.check()
     rungs = choose_ladder(ladder)
     flops = parse_budget(budget)
     records, problems = load_evidence(store or [])
