@@ -41,27 +41,6 @@ PLAN_KEYS = (
     "recommendation.flops", "recommendation.value.mean", "recommendation.value.lo", "recommendation.value.hi",
     "pilots",
 )  # fmt: skip
-    "budget",
-    "reward",
-    "target",
-    "evidence.real",
-    "evidence.imported",
-    "evidence.simulated",
-    "regime.label",
-    "regime.probabilities",
-    "recommendation.model",
-    "recommendation.rho.mean",
-    "recommendation.rho.lo",
-    "recommendation.rho.hi",
-    "recommendation.update_ratio",
-    "recommendation.shares",
-    "recommendation.recipe",
-    "recommendation.flops",
-    "recommendation.value.mean",
-    "recommendation.value.lo",
-    "recommendation.value.hi",
-    "pilots",
-]
 
 
 @pytest.mark.parametrize("reward", ["sparse", "structured", "dense", "proxy-prm", "prm"])
