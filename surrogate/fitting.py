@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surrogate.hyperparameters import Hyperparameters, log_prior, prior_draws
+from surrogate.hyperparameters import log_prior, prior_draws
 from surrogate.inference import draw, learn, subset
-from surrogate.kernels import Gram, noise_block
+from surrogate.kernels import Gram
 from surrogate.linalg import cholesky, solve_lower
 from surrogate.link import latent_sd, to_value
 from surrogate.pending import Pending
@@ -32,6 +32,7 @@ PRIOR_BANDWIDTH = 0.2
 
 MIN_RUNS_TO_DOUBT = 4
 _FACTORS = np.array([1.0, 4.0, 16.0, 64.0, 256.0])
+_ROUNDS = 3
 _TAIL = 4.0  # degrees of freedom of the Student-t that the inflation stands for
 
 
@@ -69,11 +70,15 @@ def fit(data: Data, *, seed: int) -> Fit:
     inflation = np.ones(runs)
     variance = latent_sd(data.value, data.se) ** 2
     theta, spread = _learn(data, variance, inflation)
-    fitted = Component(data, theta, 1.0, variance, inflation).means(data)
-    variance = latent_sd(to_value(fitted[0]), data.se) ** 2
-    if runs >= MIN_RUNS_TO_DOUBT:
-        inflation = _inflate(data, theta, variance)
-    if np.any(inflation > 1):
+    for _ in range(_ROUNDS):
+        component = Component(data, theta, 1.0, variance, inflation)
+        variance = latent_sd(to_value(component.fitted()), data.se) ** 2
+        doubted = _inflate(component, inflation) if runs >= MIN_RUNS_TO_DOUBT else inflation
+        if np.array_equal(doubted, inflation):
+            break
+        # An outlier first hides behind a large seed variance; once it is doubted that variance falls, and the
+        # next look sees the outlier plainer.
+        inflation = doubted
         theta, spread = _learn(data, variance, inflation)
     count = DRAWS if len(data) <= LARGE else DRAWS_LARGE
     thetas = draw(theta, spread, count, seed=seed)
@@ -98,24 +103,26 @@ def _learn(data: Data, variance: FloatArray, inflation: FloatArray) -> tuple[Flo
     return learn(Gram(part, variance[chosen], inflation[np.searchsorted(np.unique(data.run), runs)]))
 
 
-def _inflate(data: Data, theta: FloatArray, variance: FloatArray) -> FloatArray:
-    """Noise factor of each run: the best of `_FACTORS` by leave-one-run-out likelihood x prior."""
-    runs = data.blocks
-    component = Component(data, theta, 1.0, variance, np.ones(len(runs)))
-    hyper = Hyperparameters(theta)
+def _inflate(component: Component, before: FloatArray) -> FloatArray:
+    """Noise factor of each run: the best of `_FACTORS` by leave-one-run-out likelihood x prior.
+
+    With the left-out prediction's covariance S = L L' and the run's own noise N, L^-1 N L^-T = Q diag(l) Q' makes
+    the likelihood of every factor f a sum over 1 + (f - 1) l. The component carries the factors ``before`` in N.
+    """
+    data = component.data
     inverse_factor = solve_lower(component.factor, np.eye(len(data)))
     alpha = component.alpha[:, 0]
     prior = -0.5 * _TAIL * (np.log(_FACTORS) + 1 / _FACTORS)
-    out = np.ones(len(runs))
-    for i, block in enumerate(runs):
-        precision = inverse_factor[:, block].T @ inverse_factor[:, block]
-        left_out = np.linalg.inv(precision)
-        error = left_out @ alpha[block]
-        own = noise_block(data, block, hyper, variance)
-        score = []
-        for factor in _FACTORS:
-            lower = cholesky(0.5 * (left_out + left_out.T) + (factor - 1) * own)
-            fit = solve_lower(lower, error)
-            score.append(-0.5 * float(fit @ fit) - float(np.log(np.diag(lower)).sum()))
-        out[i] = _FACTORS[int(np.argmax(np.array(score) + prior))]
+    out = np.ones(len(data.blocks))
+    for i, block in enumerate(data.blocks):
+        # Rows above the block are zero there: the factor's inverse is lower triangular.
+        part = inverse_factor[block.start :, block]
+        left_out = np.linalg.inv(part.T @ part)
+        lower = cholesky(0.5 * (left_out + left_out.T))
+        whiten = np.linalg.inv(lower)
+        share, axes = np.linalg.eigh(whiten @ component.noise_blocks[i] @ whiten.T)
+        error = axes.T @ (whiten @ (left_out @ alpha[block]))
+        raised = np.maximum(1 + (_FACTORS[:, None] / before[i] - 1) * np.maximum(share, 0), 1e-9)
+        score = -0.5 * np.sum(error**2 / raised + np.log(raised), axis=1)
+        out[i] = _FACTORS[int(np.argmax(score + prior))]
     return out

@@ -70,4 +70,4 @@ def log_prior(theta: FloatArray) -> tuple[float, FloatArray, FloatArray]:
 def prior_draws(count: int, *, seed: int) -> FloatArray:
     """Antithetic draws, shape (count, d); normal, so that one wild draw does not speak for a twelfth of the prior."""
     half = np.random.default_rng(seed).standard_normal((count // 2, len(PRIOR_MEAN))) * PRIOR_SD
-    return PRIOR_MEAN + np.concatenate([half, -half])
+    return np.asarray(PRIOR_MEAN + np.concatenate([half, -half]))

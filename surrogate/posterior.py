@@ -20,9 +20,9 @@ from statistics import NormalDist
 import numpy as np
 
 from surrogate.hyperparameters import Hyperparameters
-from surrogate.kernels import noise, residual, residual_variance
+from surrogate.kernels import noise_blocks, residual, residual_variance
 from surrogate.linalg import cholesky, solve_lower, solve_upper
-from surrogate.points import Data, FloatArray, Points
+from surrogate.points import Data, FloatArray, IntArray, Points
 
 KEEP = 1e-6  # worlds below this share of a component's weight are not carried along
 
@@ -51,15 +51,18 @@ class Component:
     ) -> None:
         self.data, self.theta, self.bandwidth = data, theta, bandwidth
         self.hyper = Hyperparameters(theta)
-        count = data.ensemble.shape[0]
+        # At h = 1 every world has the same centre: one stands for all.
+        self.candidates = np.arange(len(data.ensemble) if bandwidth < 1 else 1)
         self.evidence = 0.0
-        self.worlds = np.arange(count)
-        self.weights = np.full(count, 1 / count)
+        self.worlds = self.candidates
+        self.weights = np.full(len(self.worlds), 1 / len(self.worlds))
         if not len(data):
             return
         self._deviations = data.deviations
         covariance = self._signal(data, data, self._deviations, self._deviations)
-        covariance += noise(data, self.hyper, variance, inflation)
+        self.noise_blocks = noise_blocks(data, self.hyper, variance, inflation)
+        for block, added in zip(data.blocks, self.noise_blocks, strict=True):
+            covariance[block, block] += added
         self.factor = cholesky(covariance)
         whitened = solve_lower(self.factor, self.all_residuals().T)
         fit = -0.5 * np.sum(whitened**2, axis=0)
@@ -72,17 +75,22 @@ class Component:
         self.alpha = solve_upper(self.factor, whitened[:, self.worlds])
 
     def all_residuals(self) -> FloatArray:
-        """Data minus prior mean in every world, kept or not, shape (W, n)."""
-        return self.data.latent - self._every_centre(self.data)
+        """Data minus prior mean in every candidate world, kept or not, shape (W, n)."""
+        return self.data.latent - self._centres(self.data, self.candidates)
 
-    def _every_centre(self, points: Points) -> FloatArray:
+    def _centres(self, points: Points, worlds: IntArray) -> FloatArray:
+        """Prior mean of some worlds' components, shape (w, m)."""
         mean = points.mean
         share = self.hyper.scale * np.sqrt(1 - self.bandwidth**2)
-        return np.asarray(mean + share * (points.ensemble - mean))
+        return np.asarray(mean + share * (points.ensemble[worlds] - mean))
 
-    def _centres(self, points: Points) -> FloatArray:
-        """Prior mean of each kept world's component, shape (w, m)."""
-        return self._every_centre(points)[self.worlds]
+    def fitted(self) -> FloatArray:
+        """Posterior mean at the data, shape (n,): data minus the noise they are explained by, z - N alpha."""
+        alpha = self.alpha @ self.weights
+        out = self.data.latent.copy()
+        for block, added in zip(self.data.blocks, self.noise_blocks, strict=True):
+            out[block] -= added @ alpha[block]
+        return out
 
     def _signal(self, a: Points, b: Points, left: FloatArray, right: FloatArray) -> FloatArray:
         ensemble = (self.hyper.scale * self.bandwidth) ** 2 * (left.T @ right)
@@ -91,8 +99,8 @@ class Component:
     def means(self, points: Points) -> FloatArray:
         """Posterior mean of each kept world's component, shape (w, m)."""
         if not len(self.data):
-            return self._centres(points)
-        return np.asarray(self._centres(points) + self.alpha.T @ self._cross(points))
+            return self._centres(points, self.worlds)
+        return np.asarray(self._centres(points, self.worlds) + self.alpha.T @ self._cross(points))
 
     def _cross(self, points: Points) -> FloatArray:
         return self._signal(self.data, points, self._deviations, points.deviations)
@@ -102,20 +110,20 @@ class Component:
         deviations = points.deviations
         prior = self._signal(points, points, deviations, deviations)
         if not len(self.data):
-            return self._centres(points), prior
+            return self._centres(points, self.worlds), prior
         cross = self._cross(points)
         half = solve_lower(self.factor, cross)
-        return np.asarray(self._centres(points) + self.alpha.T @ cross), prior - half.T @ half
+        return np.asarray(self._centres(points, self.worlds) + self.alpha.T @ cross), prior - half.T @ half
 
     def marginals(self, points: Points) -> tuple[FloatArray, FloatArray]:
         """Means (w, m) and the variance (m,) that all worlds share."""
         prior = (self.hyper.scale * self.bandwidth) ** 2 * np.sum(points.deviations**2, axis=0)
         prior = prior + residual_variance(points, self.hyper)
         if not len(self.data):
-            return self._centres(points), prior
+            return self._centres(points, self.worlds), prior
         cross = self._cross(points)
         half = solve_lower(self.factor, cross)
-        means = np.asarray(self._centres(points) + self.alpha.T @ cross)
+        means = np.asarray(self._centres(points, self.worlds) + self.alpha.T @ cross)
         return means, np.maximum(prior - np.sum(half**2, axis=0), 1e-12)
 
 

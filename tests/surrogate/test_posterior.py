@@ -6,11 +6,17 @@ from race.simulator import Settings, Worlds
 from surrogate import Surrogate
 from surrogate.diagnostics import _LeftOut
 from surrogate.hyperparameters import PRIOR_MEAN, Hyperparameters
-from surrogate.kernels import noise, residual
+from surrogate.kernels import noise_blocks, residual
 from surrogate.pending import Pending, join
 from surrogate.posterior import Component, Posterior, standard_draws
 
 WORLD = Worlds.prior(1, seed=3)
+
+
+def noise(data, hyper, variance, inflation):  # type: ignore[no-untyped-def]
+    from scipy.linalg import block_diag
+
+    return block_diag(*noise_blocks(data, hyper, variance, inflation))
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +94,12 @@ def test_leaving_a_run_out_in_closed_form_is_refitting_without_it(fitted: Surrog
     assert np.allclose(weights[part.worlds], part.weights, atol=1e-6)
     assert np.allclose(means[part.worlds], expected, atol=1e-6)
     assert np.allclose(variance, np.diag(signal) + own, rtol=1e-6)
+
+
+def test_fitted_is_the_posterior_mean_at_the_data(fitted: Surrogate) -> None:
+    for component in fitted.state.posterior.components:
+        data = component.data
+        assert np.allclose(component.fitted(), component.weights @ component.means(data), atol=1e-7)
 
 
 def test_joint_and_marginal_draws_have_the_stated_moments(fitted: Surrogate, query) -> None:  # type: ignore[no-untyped-def]
