@@ -1,7 +1,7 @@
 """How fast and how right is grading?
 
-    python benchmarks/grading.py                                  # speed on one core, adversarial answers
-    python benchmarks/grading.py gsm8k_test.parquet math500.parquet   # and every gold against itself and its perturbations
+    python benchmarks/grading.py                                      # speed on one core, adversarial answers
+    python benchmarks/grading.py gsm8k_test.parquet math500.parquet   # and every gold, as it is and perturbed
 
 Parquet files are read in the plain or the verl layout. A gold is perturbed one number at a time (n -> n + 1), by a
 sign, by adding 1, or, for words, by a letter; not one perturbed gold may be graded right.
@@ -102,7 +102,8 @@ def main() -> None:
             start = time.perf_counter()
             (verdict,) = grader.grade([("1", completion)])
             seconds = time.perf_counter() - start
-            print(f"{name}: {verdict.outcome} ({verdict.reason or verdict.by}), score {verdict.score:g}, {seconds:.2f} s")
+            why = verdict.reason or verdict.by
+            print(f"{name}: {verdict.outcome} ({why}), score {verdict.score:g}, {seconds:.2f} s")
         for path in sys.argv[1:]:
             check_file(path, grader)
 

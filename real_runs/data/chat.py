@@ -64,7 +64,7 @@ class Chat:
             )
         if pad is None:
             pad = eos
-            notes.append(f"the tokenizer has no pad token; its eos token (id {eos}) is used, and lengths tell them apart")
+            notes.append(f"the tokenizer has no pad token; eos (id {eos}) is used, and lengths tell them apart")
         if not getattr(tokenizer, "chat_template", None):
             notes.append("the tokenizer has no chat template; messages are joined as plain text")
         return cls(tokenizer, int(eos), int(pad), instruction, system, dict(template_options or {}), tuple(notes))

@@ -83,7 +83,7 @@ def _fetch(repository: str, config: str | None, split: str) -> list[dict[str, An
     except Exception as error:  # noqa: BLE001  the hub client raises dozens of kinds, all meaning "not available"
         first = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
         raise CannotDo(
-            f"data: {repository!r} (split {split!r}) cannot be fetched here ({type(error).__name__}: {first}); check the "
-            "name and the connection, or give a local parquet, JSONL or CSV file"
+            f"data: {repository!r} (split {split!r}) cannot be fetched here ({type(error).__name__}: {first}); check "
+            "the name and the connection, or give a local parquet, JSONL or CSV file"
         ) from None
     return [dict(record) for record in table]

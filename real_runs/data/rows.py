@@ -93,7 +93,8 @@ def read_rows(
     """
     path = Path(path)
     if not path.is_file():
-        raise InvalidInput(f"data: found no file {str(path)!r}; allowed is a {', '.join(SUFFIXES)} file or a data set id")
+        allowed = ", ".join(SUFFIXES)
+        raise InvalidInput(f"data: found no file {str(path)!r}; allowed is a {allowed} file or a data set id")
     if path.suffix.lower() not in SUFFIXES:
         raise InvalidInput(f"data: found {path.name!r}; allowed are files ending in {', '.join(SUFFIXES)}")
     records = _READERS[path.suffix.lower()](path)
@@ -117,7 +118,9 @@ def rows_of(
     answer = answer_column or ("reward_model" if verl else _find("answer", ANSWER_COLUMNS, columns, name))
     for field_name, column in (("prompt_column", prompt), ("answer_column", answer)):
         if column not in columns:
-            raise InvalidInput(f"{field_name}: found {column!r}; allowed are the columns of {name!r}: {', '.join(columns)}")
+            raise InvalidInput(
+                f"{field_name}: found {column!r}; allowed are the columns of {name!r}: {', '.join(columns)}"
+            )
     rows: list[Row] = []
     dropped: Counter[str] = Counter()
     seen: set[str] = set()
@@ -133,7 +136,8 @@ def rows_of(
     if not rows:
         reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(dropped.items()))
         raise InvalidInput(
-            f"data: no usable row in {name!r} ({reasons}); allowed is a prompt in {prompt!r} and an answer in {answer!r}"
+            f"data: no usable row in {name!r} ({reasons}); allowed is a prompt in {prompt!r} and an answer in "
+            f"{answer!r}"
         )
     return Rows(name, tuple(rows), dict(dropped))
 
@@ -181,7 +185,8 @@ def _messages(value: Any, where: str) -> tuple[Message, ...]:
         content = message.get("content") if isinstance(message, Mapping) else None
         if role not in _ROLES or not isinstance(content, str):
             raise InvalidInput(
-                f"{where}: found message {str(message)[:60]!r}; allowed is a role ({', '.join(_ROLES)}) and text content"
+                f"{where}: found message {str(message)[:60]!r}; allowed is a role ({', '.join(_ROLES)}) and "
+                "text content"
             )
         out.append({"role": role, "content": content})
     if out and out[-1]["role"] != "user":

@@ -43,7 +43,8 @@ class DataReport:
     def summary(self) -> str:
         """One line for a log."""
         reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(self.dropped.items()))
-        return f"{self.train} training and {self.heldout} held-out problems" + (f"; left out: {reasons}" if reasons else "")
+        used = f"{self.train} training and {self.heldout} held-out problems"
+        return used + (f"; left out: {reasons}" if reasons else "")
 
 
 class TextTask:
@@ -88,7 +89,7 @@ class TextTask:
     ) -> None:
         source = train if train is not None else heldout
         if source is None:
-            raise InvalidInput("data: neither training nor held-out problems were given; allowed is at least one of them")
+            raise InvalidInput("data: found neither training nor held-out problems; allowed is at least one of them")
         _check_lengths(max_prompt_tokens, max_completion_tokens, context)
         if not 0 < heldout_fraction < 1:
             raise InvalidInput(f"heldout_fraction: found {heldout_fraction!r}; allowed is a number between 0 and 1")
@@ -108,8 +109,8 @@ class TextTask:
             raise InvalidInput(f"data: no training problem of {self.name!r} is left ({self.report.summary()})")
         if not self._heldout:
             raise InvalidInput(
-                f"data: no held-out problem of {self.name!r} is left ({self.report.summary()}); give a held-out file or "
-                "more rows"
+                f"data: no held-out problem of {self.name!r} is left ({self.report.summary()}); give a held-out "
+                "file or more rows"
             )
 
     def train_problems(self, *, seed: int, step: int, count: int) -> list[Problem]:
@@ -214,6 +215,6 @@ def _check_lengths(prompt: int, completion: int, context: int | None) -> None:
             raise InvalidInput(f"{name}: found {value!r}; allowed is a whole number >= 1")
     if context is not None and prompt + completion > context:
         raise InvalidInput(
-            f"max_prompt_tokens: found {prompt}, with max_completion_tokens {completion} more than the model's context of "
-            f"{context}; allowed is a sum of at most {context}"
+            f"max_prompt_tokens: found {prompt}, with max_completion_tokens {completion} more than the model's context "
+            f"of {context}; allowed is a sum of at most {context}"
         )

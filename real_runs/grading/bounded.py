@@ -69,7 +69,7 @@ def _plain(x: Value) -> bool:
     if isinstance(x, (Vast, Speck)):
         return False
     size = abs(approximate(x))
-    return size == 0 or abs(mpmath.mag(size)) < _PLAIN
+    return bool(size == 0 or abs(mpmath.mag(size)) < _PLAIN)
 
 
 def sign_of(x: Value) -> int:

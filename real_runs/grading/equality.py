@@ -13,16 +13,18 @@ from zlib import crc32
 
 import mpmath
 
+from real_runs.grading.bounded import Speck, Undecided, Value, Vast, approximate
 from real_runs.grading.evaluate import evaluate
 from real_runs.grading.nodes import Big, Call, Node, Num, Op, free_symbols, walk
-from real_runs.grading.bounded import Speck, Undecided, Value, Vast, approximate
 
 COARSE_DIGITS = 60
 FINE_DIGITS = 300
 MIN_SIGNIFICANT = 6
 _COARSE = mpmath.mpf(10) ** -25
 _FINE = mpmath.mpf(10) ** -250
-_FLOAT_NOISE = mpmath.mpf(10) ** -9
+# Digits and places of a binary double printed in full: 0.30000000000000004 means 0.3.
+_NOISY_DIGITS, _NOISY_PLACES = 15, 10
+_FLOAT_NOISE = mpmath.mpf(10) ** -14
 _EXPONENT_BITS = 1 << 17
 _AGREEING = 3
 
@@ -66,6 +68,8 @@ def _sizes_agree(a: Value, b: Value) -> bool:
 
 
 def _close(a: Value, b: Value, tolerance: mpmath.mpf) -> bool:
+    if isinstance(a, Fraction) and isinstance(b, Fraction) and (a == b or tolerance is not _FLOAT_NOISE):
+        return a == b
     x, y = approximate(a), approximate(b)
     scale = max(abs(x), abs(y))
     # Values computed to be zero carry only rounding residue, which has no relative size.
@@ -82,26 +86,25 @@ def literal(node: Node) -> Num | None:
     return None
 
 
-def _has_decimals(node: Node) -> bool:
-    return any(isinstance(n, Num) and n.decimals is not None for n in walk(node))
+def _noisy(node: Node) -> bool:
+    return any(
+        isinstance(n, Num) and (n.decimals or 0) >= _NOISY_PLACES and n.significant >= _NOISY_DIGITS for n in walk(node)
+    )
 
 
 def _decimal_agrees(gold: Node, pred: Node, a: Value, b: Value) -> bool:
     """The tolerance for decimals, the only one there is."""
     first, second = literal(gold), literal(pred)
+    if (_noisy(gold) or _noisy(pred)) and _close(a, b, _FLOAT_NOISE):
+        return True
     if first is not None and second is not None:
-        noisy = max(first.significant, second.significant) >= 12
-        return noisy and _close(a, b, _FLOAT_NOISE)
+        return False
     for short, exact in ((first, b), (second, a)):
         if short is None:
             continue
         if isinstance(exact, mpmath.mpc):
             return False
-        if short.significant >= 12 and _close(short.value, exact, _FLOAT_NOISE):
-            return True
         return short.significant >= MIN_SIGNIFICANT and _shows(short, exact)
-    if _has_decimals(gold) or _has_decimals(pred):
-        return _close(a, b, _FLOAT_NOISE)
     return False
 
 
@@ -120,7 +123,7 @@ def _shows(short: Num, exact: Value) -> bool:
 
 def _same_function(gold: Node, pred: Node, symbols: list[str]) -> bool | None:
     whole = _needs_whole_numbers(gold) or _needs_whole_numbers(pred)
-    loose = _has_decimals(gold) or _has_decimals(pred)
+    loose = _noisy(gold) or _noisy(pred)
     agreed, whole_agreed = 0, 0
     with mpmath.workdps(COARSE_DIGITS):
         for kind, point in _points(symbols):
@@ -142,7 +145,7 @@ def _same_function(gold: Node, pred: Node, symbols: list[str]) -> bool | None:
 
 def ratio_at_points(a: Node, b: Node, symbols: list[str]) -> tuple[bool, mpmath.mpf] | None:
     """``(constant, value)`` of a/b over the fixed points; ``None`` when too few of them can be evaluated."""
-    tolerance = _FLOAT_NOISE if _has_decimals(a) or _has_decimals(b) else _COARSE
+    tolerance = _FLOAT_NOISE if _noisy(a) or _noisy(b) else _COARSE
     ratios: list[mpmath.mpf] = []
     whole = _needs_whole_numbers(a) or _needs_whole_numbers(b)
     with mpmath.workdps(COARSE_DIGITS):

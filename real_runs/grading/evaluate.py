@@ -13,7 +13,6 @@ from zlib import crc32
 
 import mpmath
 
-from real_runs.grading.nodes import Big, Call, Node, Num, Op, Quantity, Sym
 from real_runs.grading.bounded import (
     MAX_BITS,
     Speck,
@@ -28,6 +27,7 @@ from real_runs.grading.bounded import (
     power,
     sign_of,
 )
+from real_runs.grading.nodes import Big, Call, Node, Num, Op, Quantity, Sym
 
 MAX_TERMS = 500
 _MAX_GAMMA = 10**12  # Stirling's series is instant there; far beyond, mpmath spends memory on the exponent
@@ -113,11 +113,11 @@ def _factorial(x: Value) -> Value:
         n = x.numerator
         if n < 0:
             raise Undecided
-        # log2(n!) <= n log2 n: exact while that fits.
-        if n <= 2 or n * math.log2(n) <= MAX_BITS:
+        # log2(n!) < n log2 n: exact while that fits.
+        if n * n.bit_length() <= MAX_BITS:
             return Fraction(math.factorial(n))
     size = abs(approximate(x))
-    if not isinstance(x, mpmath.mpc) and x > 0 and size > 2**60:
+    if not isinstance(x, (Vast, Speck, mpmath.mpc)) and x > 0 and size > 2**60:
         return Vast(1)  # n! > 2^n
     if size > _MAX_GAMMA:
         raise Undecided
@@ -254,7 +254,7 @@ _KNOWN: dict[str, Callable[..., Value]] = {
 def _of(name: str, limit: int = 10**40) -> Callable[..., Value]:
     """An mpmath function that refuses arguments too large to reduce."""
 
-    def call(x: Value) -> Value:
+    def call(x: mpmath.mpf | mpmath.mpc) -> Value:
         if abs(x) > limit:
             raise Undecided
         return getattr(mpmath, name)(x)

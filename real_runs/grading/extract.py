@@ -16,7 +16,7 @@ from dataclasses import dataclass
 MAX_TEXT_CHARS = 400_000
 _PLAIN_CHARS = 300
 
-_BOX = re.compile(r"\\f?boxed(?![a-zA-Z])")
+_BOX = re.compile(r"\\(?:f?boxed|fbox)(?![a-zA-Z])")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _JOINER = re.compile(r"[\s$.]*(?:,?\s*(?:\\text\s*\{\s*(?:and|or)\s*\}|and|or)|,|;|&)?[\s$.]*\Z", re.IGNORECASE)
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
@@ -24,7 +24,7 @@ _PHRASE = re.compile(
     r"\b(?:answer|result|solution|value)\b[^\n.:=$\\]{0,40}?(?:\bis\b|\bare\b|\bwould be\b|\bshould be\b|[:=])[ \t:=]*",
     re.IGNORECASE,
 )
-_MATH = re.compile(r"\$\$([^$]+)\$\$|\$([^$\n]+)\$|\\\[(.{1,4000}?)\\\]|\\\((.{1,4000}?)\\\)", re.DOTALL)
+_DOLLARS = re.compile(r"\$\$([^$]+)\$\$|\$([^$\n]+)\$")
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _NUMBER = re.compile(
     r"-?(?:\$\s*)?(?:\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)(?:\s*/\s*\d+(?![\d.]))?\s?\\?%?"
@@ -149,16 +149,26 @@ def _formulas(text: str) -> list[str]:
     """Formulas, those joined by "and", "or" or a comma as one."""
     out: list[str] = []
     end = -1
-    for match in _MATH.finditer(text):
-        content = next(g for g in match.groups() if g is not None).strip()
-        if not content:
-            continue
-        if out and match.start() - end <= 8 and re.fullmatch(r"\s*(?:,|,?\s*(?:and|or))\s*", text[end : match.start()]):
+    for start, content, after in _spans(text):
+        if out and start - end <= 8 and re.fullmatch(r"\s*(?:,|,?\s*(?:and|or))\s*", text[end:start]):
             out[-1] += ", " + content
         else:
             out.append(content)
-        end = match.end()
+        end = after
     return out
+
+
+def _spans(text: str) -> list[tuple[int, str, int]]:
+    """Start, content and end of everything between mathematical brackets, in order."""
+    found = [(m.start(), (m.group(1) or m.group(2)).strip(), m.end()) for m in _DOLLARS.finditer(text)]
+    for opening, closing in (("\\[", "\\]"), ("\\(", "\\)")):
+        done = 0
+        while (close := text.find(closing, done)) >= 0:
+            start = text.rfind(opening, done, close)
+            if start >= 0:
+                found.append((start, text[start + 2 : close].strip(), close + 2))
+            done = close + 2
+    return sorted(span for span in found if span[1])
 
 
 def _plain(text: str) -> list[str]:

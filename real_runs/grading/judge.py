@@ -92,10 +92,9 @@ def judge(gold: str, completion: str) -> Verdict:
 
 
 def _by_rules(reference: Reading, prediction: Reading) -> bool | None:
-    if isinstance(reference.node, Words) or len(reference.text.strip()) <= 3:
-        choice, given = _choice(reference.text), _choice(prediction.text)
-        if choice and given:
-            return choice == given
+    choice, given = _choice(reference.text), _choice(prediction.text)
+    if choice and given and choice[1] and choice[0] == given[0]:
+        return True
     if reference.node is None or prediction.node is None:
         return None
     return same_answer(reference.node, prediction.node)
@@ -126,8 +125,8 @@ def _same_spelling(gold: str, prediction: str) -> bool:
     return a == b and bool(a)
 
 
-def _choice(text: str) -> str | None:
-    """The letter of a multiple-choice answer: ``(C)``, ``C``, ``\\text{(C)}``, ``C) 5 apples``."""
+def _choice(text: str) -> tuple[str, bool] | None:
+    r"""A multiple-choice letter, and whether it stands alone: ``(C)``, ``\text{C}``, ``C) 5 apples``."""
     plain = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit)\s*\{([^{}]*)\}", r"\1", text).replace("$", "").strip()
     match = _CHOICE.match(plain)
-    return match.group(1) if match else None
+    return (match.group(1), len(plain) <= 3) if match else None

@@ -21,8 +21,8 @@ from real_runs.grading.vocabulary import (
     GREEK,
     OPERATORS,
     SPELLINGS,
-    UNITS,
     UNIT_SYMBOLS,
+    UNITS,
 )
 
 MAX_ANSWER_CHARS = 4_000
@@ -158,7 +158,8 @@ def _lex(text: str, out: list[Token], symbols: frozenset[str] | None, *, in_text
             match = _RUN.match(text, at)
             assert match is not None
             after_number = bool(out) and (out[-1].kind == "num" or out[-1].text in ")}")
-            last = not text[match.end() :].lstrip()[:1].isalnum() and text[match.end() : match.end() + 1] not in ("_", "(")
+            following = text[match.end() : match.end() + 20]
+            last = not following.lstrip()[:1].isalnum() and following[:1] not in ("_", "(")
             out.extend(_letters(match.group(), spaced, after_number, symbols, in_text, last))
             at = match.end()
         elif text.startswith("...", at):
@@ -181,7 +182,7 @@ def _lex_text(content: str, out: list[Token], symbols: frozenset[str] | None, sp
     if not stripped:
         return
     single_unit = stripped in UNIT_SYMBOLS and bool(out) and (out[-1].kind in ("num", "unit") or out[-1].text in ")}/^")
-    if single_unit and not (stripped in ("e", "i")):
+    if single_unit and stripped not in ("e", "i"):
         out.append(Token("unit", UNIT_SYMBOLS[stripped], True))
         return
     if stripped in FUNCTIONS:

@@ -9,7 +9,7 @@ from real_runs.grading.literals import CLOSERS, UNDEFINED, number
 from real_runs.grading.nodes import Big, Call, Dots, Matrix, Node, Num, Op, Rel, Seq, Sym, Unreadable
 
 if TYPE_CHECKING:
-    from real_runs.grading.parser import Parser
+    from real_runs.grading.grammar import Parser
 
 _MATRIX_KINDS = frozenset({"pmatrix", "bmatrix", "vmatrix", "Bmatrix", "Vmatrix", "matrix", "smallmatrix", "array"})
 
@@ -66,7 +66,7 @@ def _function(p: Parser, name: str) -> Node:
         exponent = p.exponent()
     if p.op("(", "["):
         p.take()
-        args = tuple(p.items())
+        args: tuple[Node, ...] = tuple(p.items())
         if not p.op(")", "]"):
             raise Unreadable("a function's bracket is not closed")
         p.take()
@@ -75,7 +75,8 @@ def _function(p: Parser, name: str) -> Node:
     else:
         args = (_bare_argument(p),)
     if name == "log" and len(args) == 2:  # log(x, base)
-        args, base = args[:1], args[1]
+        base = args[1]
+        args = args[:1]
     if base is not None:
         if name != "log" or len(args) != 1:
             raise Unreadable(f"a subscript on {name}")

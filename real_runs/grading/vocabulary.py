@@ -40,13 +40,11 @@ FUNCTIONS: dict[str, str] = {
     "ceiling": "ceil", "comb": "binomial", "choose": "choose",
 }  # fmt: skip
 
-GREEK: dict[str, str] = {
-    name: name
-    for name in (
-        "alpha beta gamma delta zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon chi psi omega pi phi "
-        "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar aleph nabla partial"
-    ).split()
-} | {
+_GREEK = (
+    "alpha beta gamma delta zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon chi psi omega pi phi "
+    "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar aleph nabla partial"
+)
+GREEK: dict[str, str] = {name: name for name in _GREEK.split()} | {
     "epsilon": "epsilon", "varepsilon": "epsilon", "vartheta": "theta", "varphi": "phi", "varrho": "rho",
     "infty": "infty", "infin": "infty", "imath": "i", "Reals": "Reals", "Integers": "Integers",
     "Naturals": "Naturals", "Rationals": "Rationals", "Complexes": "Complexes",
