@@ -14,13 +14,19 @@ One step changes theta by  r (theta_max - theta)  with
 Two things limit a step, and their times add: the drive U (how far one may move on one batch) and the samples
 behind it. For a = lr = 1 the bracket is McCandlish's 1 / (1 + B/S).
 
-    signal       share of groups that teach anything: 1 - p^G - (1-p)^G for right/wrong, variance-like for scores
+    signal       right/wrong: the share of groups that teach anything, 1 - p^G - (1-p)^G, times how much such a
+                 group teaches, (4 p (1-p))^(1/2 - 1/G), which is the mean size of GRPO's normalised advantages:
+                 exact at G = 2 (all of it) and at large G (its standard deviation). Scores: variance-like.
     Y            samples' worth got from one generated sample: y / (1 + (y/cap_r)^m)^(1/m), y = lr a. Below the
                  cap, training on fewer samples wastes rollouts in proportion; above it, passes add nothing.
     staleness    1 / (1 + ((U - 1)+ / stale)^2)
+    caution      e^caution multiplies cap_r and stale: "tuned" learning rates differ in how near they are to the
+                 largest useful one, and a cautious one leaves more to be had from a second pass
     exploration  D / (D + explore U), D distinct rollouts so far: many updates on few rollouts memorise them
-    theta_max    ceiling; gradient noise lowers the headroom by (1 + lr^2 B_r / (S Y))^-noise_floor
-    drift        grows with what is trained on, y per generated sample, not with what is learned: dd = drift r y/Y
+    theta_max    ceiling; gradient noise lowers the headroom by (1 + lr^2 B_r / (S Y1))^-noise_floor, Y1 from the
+                 first pass alone; stale samples by sqrt(staleness); the same holds for format
+    drift        grows with what is trained on, y, not with what is learned from it:
+                 dd = drift r (y/Y) [(theta_max - theta) / headroom + EXPLOIT bias_r]; its share 1 - Y/y is wasted
 
 Integration: exponential midpoint rule on nodes evenly spaced in ln(1 + step), so one grid serves ten steps and
 a million. What is left out, on purpose: momentum, warm-up, length growth, finite prompt sets, and the change of
@@ -48,6 +54,8 @@ REFERENCE_PARAMS = 3.09e9  # Qwen2.5-3B, the middle of the default ladder
 SIZE_REACH = 3.5
 FORMAT_CEILING = 4.5  # logits: 1.1 % unreadable answers never go away
 SCORE_FLOOR = 0.3  # spread that scores keep among answers that are equally right
+DRIFT_LIMIT = 10.0  # sqrt(KL); 100 nats is as far as Gao et al. (2022) let any policy go
+EXPLOIT = 0.25  # drift that goes on for the sake of a reward's bias once there is nothing left to learn
 NODES = 20
 _BLOCK = 4096  # runs integrated at once; larger blocks fall out of the cache
 
@@ -145,7 +153,8 @@ class _Run:
         self.theta0 = c("theta0") + c("theta0_slope") * x + c("task_shift")
         self.phi0 = np.minimum(c("format0") + c("format_slope") * x, FORMAT_CEILING)
         # -- reward system
-        gain, cap = np.exp(by_reward(w, s, "gain")), c("reuse_cap") * np.exp(by_reward(w, s, "cap"))
+        gain, room = np.exp(by_reward(w, s, "gain")), np.exp(c("caution"))
+        cap = c("reuse_cap") * room * np.exp(by_reward(w, s, "cap"))
         self.continuous = continuous_share(s)
         # -- drive, samples, reuse
         y = s.lr * s.a
@@ -153,23 +162,29 @@ class _Run:
         m = c("reuse_bend")
         worth = y / (1 + (y / cap) ** m) ** (1 / m)
         self.overtrain = y / worth
+        self.waste = 1 - worth / y
+        noise = noise_of(w, s)
         self.per_drive = 1 / drive
-        self.per_sample = noise_of(w, s) / (s.samples * worth)
+        self.per_sample = noise / (s.samples * worth)
         n0 = c("eta_n0")
         speed = (1 + n0 / REFERENCE_PARAMS) / (1 + n0 / (REFERENCE_PARAMS * np.exp(x)))
-        stale = 1 / (1 + (np.maximum(drive - 1, 0) / c("stale")) ** 2)
-        rank = np.where(np.isinf(s.rank), 1.0, s.rank / (s.rank + c("rank_half")))
+        stale = 1 / (1 + (np.maximum(drive - 1, 0) / (c("stale") * room)) ** 2)
+        rank = 1 / (1 + c("rank_half") / s.rank)
         brake = 1 + c("kl_brake") * s.kl
         self.eta = c("eta") * np.exp(c("setup_rate")) * speed * gain * stale * rank / brake**0.25
         self.drift_gain = c("drift") / brake * self.overtrain
         self.memorise = c("explore") * drive / s.samples  # in steps
-        self.ceiling = self.theta0 + c("headroom") * np.exp(c("headroom_slope") * x) * (
-            1 + s.lr**2 * self.per_sample
-        ) ** -c("noise_floor")
+        once = np.minimum(y, s.lr)  # passes do not average noise away: only the first one counts here
+        once = once / (1 + (once / cap) ** m) ** (1 / m)
+        floor = (1 + s.lr**2 * noise / (s.samples * once)) ** -c("noise_floor")
+        headroom = c("headroom") * np.exp(c("headroom_slope") * x) * floor * np.sqrt(stale)
+        self.ceiling, self.headroom = self.theta0 + headroom, headroom
+        self.exploit = EXPLOIT * bias_of(w, s)
+        self.format_ceiling = self.phi0 + (FORMAT_CEILING - self.phi0) * floor * np.sqrt(stale)
         self.format_rate = c("format_rate")
-        self.hazard = c("collapse") * drive**2.6 * (1 + 12 * bias_of(w, s) * (self.continuous > 0))
+        self.hazard = c("collapse") * (drive / room) ** 2.6 * (1 + 12 * bias_of(w, s) * (self.continuous > 0))
         self.delta = classes(c("difficulty_sd"))
-        self.group = s.group
+        self.group, self.magnitude = s.group, 0.5 - 1 / s.group
         self.steps = s.steps
         self.shape = (len(w), len(s))
 
@@ -183,10 +198,10 @@ class _Run:
         """Share of the groups' possible teaching that happens, in (0, 1]."""
         p = sigmoid(theta - self.delta) * sigmoid(phi)
         fail = 1 - p
-        binary = 1 - p**self.group - fail**self.group
-        out = average(binary)
+        variance = np.maximum(4 * p * fail, 1e-12)
+        out = average((1 - p**self.group - fail**self.group) * variance**self.magnitude)
         if self.continuous.any():
-            spread = average(4 * p * fail)
+            spread = average(variance)
             scores = (1 - 1 / self.group) * (SCORE_FLOOR + (1 - SCORE_FLOOR) * spread)
             out = out + self.continuous * (scores - out)
         return np.maximum(out, 1e-9)
@@ -196,18 +211,19 @@ class _Run:
         theta = np.broadcast_to(self.theta0, self.shape).copy()
         phi = np.broadcast_to(self.phi0, self.shape).copy()
         drift = np.zeros(self.shape)
-        states = [State(theta, phi, drift)]
+        states = [State(theta, phi, drift, self.waste)]
         times = np.expm1(np.linspace(0, 1, NODES + 1)[:, None] * np.log1p(self.steps))
         for t0, t1 in zip(times[:-1], times[1:], strict=True):
             half = (t1 - t0) / 2
             r = self.rate(theta, phi, t0 + half / 2)
             mid_theta = self.ceiling - (self.ceiling - theta) * np.exp(-r * half)
-            mid_phi = FORMAT_CEILING - (FORMAT_CEILING - phi) * np.exp(-self.format_rate * r * half)
+            mid_phi = self.format_ceiling - (self.format_ceiling - phi) * np.exp(-self.format_rate * r * half)
             r = self.rate(mid_theta, mid_phi, t0 + half)
             theta = self.ceiling - (self.ceiling - theta) * np.exp(-r * 2 * half)
-            phi = FORMAT_CEILING - (FORMAT_CEILING - phi) * np.exp(-self.format_rate * r * 2 * half)
-            drift = drift + self.drift_gain * r * 2 * half
-            states.append(State(theta, phi, drift))
+            phi = self.format_ceiling - (self.format_ceiling - phi) * np.exp(-self.format_rate * r * 2 * half)
+            pull = (self.ceiling - mid_theta) / self.headroom + self.exploit
+            drift = drift + self.drift_gain * pull * r * 2 * half
+            states.append(State(theta, phi, -DRIFT_LIMIT * np.expm1(-drift / DRIFT_LIMIT), self.waste))
         return states
 
 
@@ -226,7 +242,7 @@ def _at(states: Sequence[State], steps: FloatArray, share: FloatArray) -> list[S
         def pick(x: FloatArray, low: npt.NDArray[np.int64] = low, mix: FloatArray = mix) -> FloatArray:
             return x[low, :, cols].T * (1 - mix) + x[low + 1, :, cols].T * mix
 
-        out.append(State(pick(theta), pick(phi), pick(drift)))
+        out.append(State(pick(theta), pick(phi), pick(drift), states[0].waste))
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -9,10 +10,12 @@ from importlib.resources import files
 import numpy as np
 import numpy.typing as npt
 
-from race.errors import InvalidInput
+from race.errors import CannotDo, InvalidInput
 from race.simulator.parameters import NAMES, PARAMETERS
 
 FloatArray = npt.NDArray[np.float64]
+SCHEMA = "race.simulator.posterior/1"
+_BLUR = 0.3
 _LOG = np.array([p.scale == "log" for p in PARAMETERS])
 
 
@@ -74,13 +77,34 @@ class Worlds:
 
     @classmethod
     def prior(cls, n: int, *, seed: int = 0) -> Worlds:
-        """Draws from the calibrated ensemble: what is believed before a user's first pilot."""
-        return cls.uncalibrated(n, seed=seed)
+        """Draws from the calibrated ensemble: what is believed before a user's first pilot.
+
+        A smoothed bootstrap (West 1993): a member is drawn, pulled towards the mean and blurred, so that mean and
+        covariance of the ensemble are kept and no two draws are the same world.
+        """
+        members, mean, root = _posterior()
+        rng = np.random.default_rng(seed)
+        picked = members[rng.integers(len(members), size=n)]
+        blur = rng.standard_normal((n, len(NAMES))) @ root.T
+        return cls.from_unconstrained(mean + np.sqrt(1 - _BLUR**2) * (picked - mean) + _BLUR * blur)
 
     @classmethod
     def central(cls) -> Worlds:
         """The one world at the centre of the calibrated ensemble."""
-        return cls.from_unconstrained(before_calibration()[0])
+        return cls.from_unconstrained(_posterior()[1])
+
+
+@lru_cache(maxsize=1)
+def _posterior() -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The shipped ensemble on the unconstrained scale, its mean, and a square root of its covariance."""
+    data = json.loads(data_file("posterior.json"))
+    if data["schema"] != SCHEMA or tuple(data["parameters"]) != NAMES:
+        raise CannotDo(
+            "posterior.json: does not belong to this version of the simulator; run python -m race.simulator.calibrate"
+        )
+    members = np.array(data["members"], dtype=np.float64)
+    root = np.linalg.cholesky(np.cov(members.T) + 1e-12 * np.eye(len(NAMES)))
+    return members, members.mean(axis=0), root
 
 
 @lru_cache(maxsize=1)

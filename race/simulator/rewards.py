@@ -44,7 +44,9 @@ def bias_of(worlds: Worlds, settings: Settings) -> FloatArray:
 
 def noise_of(worlds: Worlds, settings: Settings) -> FloatArray:
     """Noise scale B_r in samples; smaller for larger reward models, shape (W, n)."""
-    noise: FloatArray = worlds.column("b_noise") * np.exp(by_reward(worlds, settings, "noise"))
+    noise: FloatArray = worlds.column("b_noise") * np.exp(
+        worlds.column("setup_noise") + by_reward(worlds, settings, "noise")
+    )
     return noise * _quality(worlds, settings)
 
 

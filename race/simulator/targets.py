@@ -2,9 +2,11 @@
 
     native      the training reward itself, without reward hacking for rules, with it for shaped and learned ones
     pass@1      competence on benchmark problems (easier by a shift); sharpening helps, over-optimisation hurts late
-    judge       process quality: competence less the over-optimisation  bias d (1 + d / over_scale)
+    judge       process quality: competence less the over-optimisation  bias d (w + d / over_scale)
 
-The judge's loss is Gao et al.'s (2022) d (alpha - beta d) with the gain in d carried by theta itself.
+The judge's loss is Gao et al.'s (2022) d (alpha - beta d), the gain in d being carried by theta itself, plus a term in
+w, the share of the drift that taught nothing because samples were trained on beyond their worth. The quadratic part is
+what long runs die of; the wasted part is what already tells a short run that over-trains from one that does not.
 """
 
 from __future__ import annotations
@@ -31,12 +33,14 @@ _SHIFTS = {"gsm8k": "gsm8k_shift", "math500": "math500_shift", "math-500": "math
 class State:
     """State of W x n runs at one moment, each of shape (W, n).
 
-    ``theta`` competence and ``phi`` format competence in logits, ``drift`` sqrt(KL).
+    ``theta`` competence and ``phi`` format competence in logits, ``drift`` sqrt(KL), ``waste`` the share of drift
+    that taught nothing.
     """
 
     theta: FloatArray
     phi: FloatArray
     drift: FloatArray
+    waste: FloatArray
 
 
 def evaluate(worlds: Worlds, settings: Settings, state: State, target: str) -> FloatArray:
@@ -44,20 +48,15 @@ def evaluate(worlds: Worlds, settings: Settings, state: State, target: str) -> F
     check_target(target)
     if target == "native":
         return _native(worlds, settings, state)
-    loss = _loss(worlds, settings, state)
     c = worlds.column
+    late = bias_of(worlds, settings) * state.drift**2 / c("over_scale")
     if target == "judge":
+        loss = late + bias_of(worlds, settings) * state.drift * state.waste
         return mean_success(state.theta + c("judge_shift") - loss, c("difficulty_sd"))
     benchmark = target.partition(":")[2].lower()
     shift = c(_SHIFTS.get(benchmark, "pass_shift"))
-    late = c("spill") * loss * state.drift / (state.drift + c("over_scale"))
-    theta = state.theta + shift + c("sharpen") * -np.expm1(-state.drift) - late
+    theta = state.theta + shift - c("sharpen") * np.expm1(-state.drift) - c("spill") * late
     return sigmoid(state.phi) * mean_success(theta, BENCHMARK_SPREAD * c("difficulty_sd"))
-
-
-def _loss(worlds: Worlds, settings: Settings, state: State) -> FloatArray:
-    scale = worlds.column("over_scale")
-    return bias_of(worlds, settings) * state.drift * (1 + state.drift / scale)
 
 
 def _native(worlds: Worlds, settings: Settings, state: State) -> FloatArray:
