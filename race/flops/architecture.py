@@ -95,7 +95,8 @@ class Architecture:
         Only parameters depend on these; ``norms_per_layer == 4`` also says that the layer ends in a norm,
         which decides what gradient checkpointing recomputes.
     rotary_dim, rotary_tables
-        Rotated dimensions per head, and how many cos/sin tables a forward builds (Gemma 3: two).
+        Rotated dimensions per head, and how many cos/sin tables a forward builds (Gemma 3: one per layer).
+        Only ``rotary="matmul"`` counts them.
     """
 
     name: str

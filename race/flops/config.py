@@ -176,7 +176,7 @@ def parse(config: Mapping[str, Any], *, name: str | None = None) -> Architecture
         qk_norm=family.qk_norm,
         norms_per_layer=family.norms_per_layer,
         rotary_dim=_rotary_dim(fields, head_dim),
-        rotary_tables=family.rotary_tables,
+        rotary_tables=layers if family.rotary_per_layer else 1,
     )
 
 

@@ -33,7 +33,7 @@ class Family:
     qk_norm: bool = False
     norms_per_layer: int = 2
     fused: bool = False
-    rotary_tables: int = 1
+    rotary_per_layer: bool = False  # cos/sin tables are rebuilt for every layer
     moe: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
@@ -62,7 +62,7 @@ FAMILIES: Mapping[str, Family] = {
         "attention_bias",
         qk_norm=True,
         norms_per_layer=4,
-        rotary_tables=2,
+        rotary_per_layer=True,
         defaults={
             "num_attention_heads": 8,
             "num_key_value_heads": 4,

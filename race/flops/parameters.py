@@ -58,7 +58,8 @@ def count_parameters(arch: Architecture, lora: LoraSpec | None) -> ParameterCoun
             if moe.shared_intermediate:
                 body += 3 * arch.hidden * moe.shared_intermediate + arch.hidden
     total = embedding + body + head
-    trainable = total if check_lora(lora) is None else _adapter_parameters(arch, lora)
+    adapter = check_lora(lora)
+    trainable = total if adapter is None else _adapter_parameters(arch, adapter)
     return ParameterCount(
         total=total, non_embedding=total - embedding, active=total - idle, trainable=trainable
     )

@@ -55,8 +55,8 @@ def forward_flops(
     lora
         The active adapter; ``None`` for the base model or an adapter that is switched off.
     rotary
-        ``"elementwise"``: cos/sin tables cost nothing (current transformers). ``"matmul"``: releases that
-        build them with a batched matmul (position ids given per sequence).
+        ``"elementwise"``: cos/sin tables cost nothing (current transformers). ``"matmul"``: early 5.x
+        releases, which build them with a batched matmul (for position ids given per sequence).
 
     Raises
     ------

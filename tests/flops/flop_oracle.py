@@ -138,6 +138,11 @@ def tokens(config: Any, batch: int, length: int) -> torch.Tensor:
     return torch.randint(1, config.vocab_size, (batch, length))
 
 
+def positions(ids: torch.Tensor, start: int = 0) -> torch.Tensor:
+    """Position ids per sequence, as trainers that pad pass them."""
+    return torch.arange(start, start + ids.shape[1]).expand(ids.shape)
+
+
 def counted(run: Any) -> int:
     """FLOPs that torch's counter sees in ``run()``."""
     with FlopCounterMode(display=False) as counter:
@@ -147,7 +152,7 @@ def counted(run: Any) -> int:
 
 def forward(model: Any, ids: torch.Tensor, keep: int | None) -> torch.Tensor:
     """Logits of the last ``keep`` positions (``None``: all, which Hugging Face spells 0)."""
-    return model(input_ids=ids, use_cache=False, logits_to_keep=keep or 0).logits
+    return model(input_ids=ids, position_ids=positions(ids), use_cache=False, logits_to_keep=keep or 0).logits
 
 
 def update(model: Any, ids: torch.Tensor, keep: int | None) -> None:

@@ -16,6 +16,7 @@ from flop_oracle import (
     draw_config,
     draw_lora,
     forward,
+    positions,
     rotary_of_this_transformers,
     tokens,
     update,
@@ -138,8 +139,14 @@ def test_shared_prefix(draw: Draw) -> None:
             out = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
             cache.batch_repeat_interleave(group)
             token = out.logits[:, -1].argmax(-1, keepdim=True).repeat(group, 1)
-            for _ in range(completion - 1):
-                out = model(input_ids=token, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            for fed in range(completion - 1):
+                out = model(
+                    input_ids=token,
+                    position_ids=positions(token, prompt + fed),
+                    past_key_values=cache,
+                    use_cache=True,
+                    logits_to_keep=1,
+                )
                 token = out.logits[:, -1].argmax(-1, keepdim=True)
 
     ours = generate_flops(
@@ -167,9 +174,11 @@ def test_classification_heads(auto: type, seed: int) -> None:
     model = build(config, auto=auto).train()
     ids = tokens(config, 2, 7)
     with torch.no_grad():
-        truth = counted(lambda: model(input_ids=ids, use_cache=False))
+        truth = counted(lambda: model(input_ids=ids, position_ids=positions(ids), use_cache=False))
     assert forward_flops(arch, [7, 7], attention="full", rotary=ROTARY).total == truth
-    truth = counted(lambda: model(input_ids=ids, use_cache=False).logits.sum().backward())
+    truth = counted(
+        lambda: model(input_ids=ids, position_ids=positions(ids), use_cache=False).logits.sum().backward()
+    )
     assert update_flops(arch, [7, 7], lora=None, attention="full", rotary=ROTARY).total == truth
     assert arch.params() == sum(p.numel() for p in model.parameters())
 
@@ -186,7 +195,7 @@ def test_process_reward_head() -> None:
     ids = tokens(config, 3, 9)
 
     def run() -> torch.Tensor:
-        return score(body(input_ids=ids, use_cache=False).last_hidden_state)
+        return score(body(input_ids=ids, position_ids=positions(ids), use_cache=False).last_hidden_state)
 
     assert forward_flops(arch, [9] * 3, attention="full", rotary=ROTARY).total == counted(run)
     truth = counted(lambda: run().sum().backward())
