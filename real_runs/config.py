@@ -19,6 +19,7 @@ RatioLevel = Literal["token", "sequence"]
 Subset = Literal["random", "max-variance"]
 Dtype = Literal["float32", "bfloat16"]
 Backend = Literal["hf", "vllm"]
+Forward = Literal["auto", "lean", "transformers"]
 Schedule = Literal["constant", "linear"]
 LostWork = Literal["beside", "inside"]
 
@@ -65,6 +66,9 @@ class RunOptions:
         Most sequences sampled at once.
     dtype, device, threads
         Weights' precision, torch device (``auto``: cuda when there is one), CPU threads (0: leave alone).
+    forward
+        Whose forward runs: ``transformers``'s own, the ``lean`` one of `real_runs.lean` (same weights, same numbers,
+        faster for small models on a CPU), or ``auto``: lean on a CPU where it can read the model.
     backend
         Who samples: ``hf`` (own loop around transformers) or ``vllm``.
     sync_timeout
@@ -104,6 +108,7 @@ class RunOptions:
     dtype: Dtype = "float32"
     device: str = "auto"
     threads: int = 0
+    forward: Forward = "auto"
     backend: Backend = "hf"
     sync_timeout: float = 300.0
     eval_points: int = 8
@@ -179,6 +184,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "ratio_level": get_args(RatioLevel),
     "subset": get_args(Subset),
     "dtype": get_args(Dtype),
+    "forward": get_args(Forward),
     "backend": get_args(Backend),
     "schedule": get_args(Schedule),
     "lost_work": get_args(LostWork),

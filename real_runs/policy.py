@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -21,6 +20,10 @@ from race.flops import Architecture, LoraSpec
 from race.recipe import Recipe
 from real_runs.config import RunOptions
 from real_runs.grpo.seeds import seed_for
+from real_runs.lean.cached import LeanCache
+from real_runs.lean.decoder import hidden_states
+from real_runs.lean.weights import read_decoder, unsupported
+from real_runs.rollout.caches import Cache, TransformersCache
 
 PolicyFactory = Callable[[], PreTrainedModel]
 """Builds the base model; called once per process, on the CPU, in any dtype."""
@@ -40,6 +43,10 @@ class Policy:
         What costs are counted from.
     parameters
         Trained parameters by name, in a fixed order.
+    gradient_checkpointing
+        Recompute each decoder layer in the backward pass.
+    lean
+        Forwards go through `real_runs.lean`.
     """
 
     model: nn.Module
@@ -49,6 +56,27 @@ class Policy:
     lora_alpha: float
     device: torch.device
     parameters: dict[str, nn.Parameter]
+    gradient_checkpointing: bool
+    lean: bool
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """Where gradients are computed: gradient checkpointing is on inside, and off for everything else."""
+        if not self.gradient_checkpointing:
+            yield
+            return
+        # transformers recomputes in training mode only. Nothing else depends on the mode: dropout is 0.
+        self.causal_lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if not getattr(self.causal_lm, "_require_grads_hooks", None):
+            # Enabling may have done this already; a second set of hooks could not be removed again.
+            self.causal_lm.enable_input_require_grads()
+        self.model.train()
+        try:
+            yield
+        finally:
+            self.model.eval()
+            self.causal_lm.disable_input_require_grads()
+            self.causal_lm.gradient_checkpointing_disable()
 
     @contextmanager
     def adapter(self, on: bool) -> Iterator[None]:
@@ -61,9 +89,21 @@ class Policy:
         with self.model.disable_adapter():
             yield
 
-    def hidden(self, input_ids: Tensor, **inputs: Any) -> Any:
-        """Run the decoder without its head; adapters are on unless `adapter` says otherwise."""
-        return self.causal_lm.base_model(input_ids=input_ids, **inputs)
+    def hidden(self, input_ids: Tensor) -> Tensor:
+        """Hidden states (B, L, H) of token ids (B, L) padded on the right.
+
+        Differentiable; adapters are on unless `adapter` says otherwise.
+        """
+        if self.lean:
+            return hidden_states(read_decoder(self.causal_lm), input_ids)
+        output: Tensor = self.causal_lm.base_model(input_ids=input_ids, use_cache=False).last_hidden_state
+        return output
+
+    def cache(self, capacity: int) -> Cache:
+        """An empty key/value cache for sampling sequences of up to ``capacity`` tokens."""
+        if self.lean:
+            return LeanCache(read_decoder(self.causal_lm), capacity)
+        return TransformersCache(self.causal_lm)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states, including whatever scaling the model applies to them."""
@@ -105,7 +145,7 @@ def build_policy(factory: PolicyFactory, recipe: Recipe, options: RunOptions, *,
     device = pick_device(options.device)
     base = factory()
     architecture = Architecture.from_config(base.config)
-    base = base.to(dtype=getattr(torch, options.dtype))
+    nn.Module.to(base, dtype=getattr(torch, options.dtype))
     base.requires_grad_(recipe.lora is None)
     model: nn.Module = base
     if recipe.lora is not None:
@@ -129,16 +169,14 @@ def build_policy(factory: PolicyFactory, recipe: Recipe, options: RunOptions, *,
     model = model.to(device)
     # Dropout off for good: rollout and training log-probs of the same tokens must agree.
     model.eval()
-    if recipe.gradient_checkpointing:
-        base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        base.enable_input_require_grads()
-        # transformers recomputes only in training mode; with dropout 0 nothing else depends on it.
-        model.train()
-        for module in model.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    policy = Policy(model, base, architecture, recipe.lora, options.lora_alpha, device, parameters)
+    policy = Policy(
+        model, base, architecture, recipe.lora, options.lora_alpha, device, parameters, recipe.gradient_checkpointing,
+        use_lean(base, recipe, options, device),
+    )
     planned = architecture.count_params(recipe.lora).trainable
     found = sum(p.numel() for p in parameters.values())
     if found != planned:
@@ -147,6 +185,18 @@ def build_policy(factory: PolicyFactory, recipe: Recipe, options: RunOptions, *,
             "the model has layers its config does not describe"
         )
     return policy
+
+
+def use_lean(base: PreTrainedModel, recipe: Recipe, options: RunOptions, device: torch.device) -> bool:
+    """Whether forwards go through `real_runs.lean`; asking for it where it cannot run is `InvalidInput`."""
+    reason = unsupported(base)
+    if recipe.lora is None:
+        reason = "it gives gradients to adapters only, and everything is trained"
+    elif recipe.gradient_checkpointing:
+        reason = "it does not recompute (gradient_checkpointing)"
+    if options.forward == "lean" and reason:
+        raise InvalidInput(f"forward: found 'lean', which cannot run this model: {reason}; use auto")
+    return options.forward == "lean" or (options.forward == "auto" and not reason and device.type == "cpu")
 
 
 def adapter_targets(architecture: Architecture, lora: LoraSpec) -> str | list[str]:

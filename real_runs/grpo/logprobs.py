@@ -28,7 +28,7 @@ class TokenLogprobs:
 def token_logprobs(policy: Policy, batch: Batch, sampling: Sampling, *, adapter: bool = True) -> TokenLogprobs:
     """One forward over ``batch``; differentiable unless the caller disables gradients."""
     with policy.adapter(adapter):
-        hidden = policy.hidden(batch.ids, use_cache=False).last_hidden_state
+        hidden = policy.hidden(batch.ids)
         logits = policy.head(hidden[batch.rows, batch.columns])
     logprobs = mask_logits(logits, sampling.banned, sampling.temperature).log_softmax(-1)
     present = batch.mask > 0

@@ -22,6 +22,8 @@ RewardBound = Callable[[int, int], int]
 
 # A step below full size is worth taking only while this share of the budget is unspent: its gradient is noisier.
 SMALL_STEP_FLOOR = 0.01
+# A run uses at least 97 % of its budget wherever one pair of completions fits into the rest.
+UNUSED_ALLOWED = 0.03
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Sizer:
             Mean completion length expected.
         """
         left = self.budget - spent
+        if left <= 0:
+            return None
         sizes = [StepSize(n, self.full.group_size) for n in range(self.full.prompts, 0, -1)]
         sizes += [StepSize(1, g) for g in range(self.full.group_size - 1, 1, -1)]
         for size in sizes:
@@ -95,7 +99,9 @@ class Sizer:
                 return None
             if self._hard(prompts, size) <= left and self._soft(prompts, size, mean_completion) <= left:
                 return size
-        return None
+        # Better a few samples with fewer updates than they deserve than a budget that is not used.
+        last = StepSize(1, 2)
+        return last if left > UNUSED_ALLOWED * self.budget and self._hard(prompts, last) <= left else None
 
     def _hard(self, prompts: Sequence[int], size: StepSize) -> int:
         longest = max(prompts[: size.prompts])

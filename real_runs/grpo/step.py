@@ -199,7 +199,7 @@ class Trainer:
                 phase.flops, phase.executed = cost, tally.flops
             self._book(state, name, cost, phase.seconds, seconds)
         cost = sum(self.prices.update(*_lengths(samples[int(i)])) for indices in chosen for i in indices)
-        with self.ledger.phase(step, "update", cost) as phase:
+        with self.ledger.phase(step, "update", cost) as phase, self.learner.policy.learning():
             tally = Tally(self.learner.costs)
             report = run_passes(
                 self.learner, samples, advantages, chosen, old=found["old_logprobs"],

@@ -12,13 +12,15 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from race.flops import cost_functions
 from real_runs.grpo.pricing import Tally
 from real_runs.policy import Policy
 from real_runs.rollout._base import Rollouts, Sample, Sampling
 from real_runs.rollout.sampling import draw, uniforms
+
+# Dropping rows copies the cache, so ended rows wait until they are an eighth of the batch.
+LEAVE_SHARE = 0.125
 
 
 class HFRollouts:
@@ -69,68 +71,50 @@ class HFRollouts:
     ) -> list[list[Sample]]:
         device = self._policy.device
         rows = len(prompts) * group_size
-        if not share_prefill:
-            prompts = [p for p in prompts for _ in range(group_size)]
-        ids, mask = left_pad(prompts, device)
-        cache = DynamicCache(config=self._policy.causal_lm.config)
-        logits, positions = self._prefill(ids, mask, cache, tally)
+        read = prompts if share_prefill else [p for p in prompts for _ in range(group_size)]
+        ids, mask = left_pad(read, device)
+        width = ids.shape[1]
+        cache = self._policy.cache(width + sampling.max_tokens)
+        positions = torch.arange(width, device=device).expand(len(read), -1)
+        if mask is not None:
+            positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        logits = self._policy.head(cache.forward(ids, positions, mask))
+        tally.add(rows=len(read), new=width, seen=width, logits=len(read))
+        position = positions[:, -1]
         if share_prefill:
-            cache.batch_repeat_interleave(group_size)
+            cache.repeat(group_size)
             logits = logits.repeat_interleave(group_size, 0)
-            positions = positions.repeat_interleave(group_size, 0)
+            position = position.repeat_interleave(group_size, 0)
             mask = None if mask is None else mask.repeat_interleave(group_size, 0)
-        running = torch.arange(rows, device=device)
+
         tokens = torch.zeros(rows, sampling.max_tokens, dtype=torch.long, device=device)
         logprobs = torch.zeros(rows, sampling.max_tokens, device=device)
-        lengths = torch.full((rows,), sampling.max_tokens, device=device)
-        finished = torch.zeros(rows, dtype=torch.bool, device=device)
         draws = draws.to(device)
-        width = ids.shape[1]
+        running = torch.arange(rows, device=device)
+        # Rows still in the batch that have ended: they leave it together, once there are enough of them.
+        ended = torch.zeros(rows, dtype=torch.bool, device=device)
         for t in range(sampling.max_tokens):
             token, logprob = draw(logits, draws[running, t], sampling)
             tokens[running, t] = token
             logprobs[running, t] = logprob
-            ended = token == sampling.eos_id
-            lengths[running[ended]] = t + 1
-            finished[running[ended]] = True
             if t + 1 == sampling.max_tokens:
                 break
-            if bool(ended.any()):
+            ended = ended | (token == sampling.eos_id)
+            gone = int(ended.sum())
+            if gone == len(ended):
+                break
+            if gone >= LEAVE_SHARE * len(ended):
                 keep = (~ended).nonzero()[:, 0]
-                if not len(keep):
-                    break
-                running, token, positions = running[keep], token[keep], positions[keep]
-                cache.batch_select_indices(keep)
+                running, token, position, ended = running[keep], token[keep], position[keep], ended[keep]
+                cache.select(keep)
                 mask = None if mask is None else mask[keep]
-            positions = positions + 1
+            position = position + 1
             width += 1
             if mask is not None:
                 mask = torch.cat([mask, mask.new_ones(len(running), 1)], 1)
-            output = self._policy.hidden(
-                token[:, None],
-                attention_mask=mask,
-                position_ids=positions[:, None],
-                past_key_values=cache,
-                use_cache=True,
-            )
-            logits = self._policy.head(output.last_hidden_state[:, 0])
+            logits = self._policy.head(cache.forward(token[:, None], position[:, None], mask))
             tally.add(rows=len(running), new=1, seen=width, logits=len(running))
-        return _samples(prompts if share_prefill else prompts[::group_size], group_size, tokens, logprobs,
-                        lengths, finished)
-
-    def _prefill(
-        self, ids: Tensor, mask: Tensor | None, cache: DynamicCache, tally: Tally
-    ) -> tuple[Tensor, Tensor]:
-        rows, width = ids.shape
-        if mask is None:
-            positions = torch.arange(width, device=ids.device).expand(rows, -1)
-        else:
-            positions = (mask.cumsum(-1) - 1).clamp(min=0)
-        output = self._policy.hidden(
-            ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
-        )
-        tally.add(rows=rows, new=width, seen=width, logits=rows)
-        return self._policy.head(output.last_hidden_state[:, -1]), positions[:, -1]
+        return _samples(prompts, group_size, tokens, logprobs, sampling.eos_id)
 
 
 def left_pad(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
@@ -146,20 +130,18 @@ def left_pad(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Te
 
 
 def _samples(
-    prompts: Sequence[tuple[int, ...]],
-    group_size: int,
-    tokens: Tensor,
-    logprobs: Tensor,
-    lengths: Tensor,
-    finished: Tensor,
+    prompts: Sequence[tuple[int, ...]], group_size: int, tokens: Tensor, logprobs: Tensor, eos_id: int
 ) -> list[list[Sample]]:
-    all_tokens, all_logprobs = tokens.tolist(), logprobs.float().cpu().numpy()
-    all_lengths, all_finished = lengths.tolist(), finished.tolist()
+    """Cut rows after their first EOS and put them back into groups."""
+    is_eos = tokens == eos_id
+    finished = is_eos.any(-1)
+    lengths = torch.where(finished, is_eos.int().argmax(-1) + 1, tokens.shape[1]).tolist()
+    all_tokens, all_logprobs, all_finished = tokens.tolist(), logprobs.float().cpu().numpy(), finished.tolist()
     groups = []
     for index, prompt in enumerate(prompts):
         group = []
         for row in range(index * group_size, (index + 1) * group_size):
-            n = all_lengths[row]
+            n = lengths[row]
             group.append(
                 Sample(prompt, tuple(all_tokens[row][:n]), np.array(all_logprobs[row, :n]), all_finished[row])
             )

@@ -1,0 +1,162 @@
+"""Base and adapter weights, read out of a transformers model wrapped by PEFT or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from peft.tuners.lora import Linear as LoraLinear
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+FAMILIES = ("qwen2", "qwen3", "llama", "mistral")
+
+
+@dataclass(frozen=True)
+class Projection:
+    """``y = x W^T + bias + scale * (x A^T) B^T``; ``a`` and ``b`` are None without an adapter."""
+
+    weight: Tensor
+    bias: Tensor | None
+    a: Tensor | None
+    b: Tensor | None
+    scale: float
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Weights of one decoder layer. ``q_norm`` and ``k_norm`` are None where the family has none."""
+
+    input_norm: Tensor
+    q: Projection
+    k: Projection
+    v: Projection
+    o: Projection
+    post_norm: Tensor
+    gate: Projection
+    up: Projection
+    down: Projection
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder as plain tensors and numbers.
+
+    Attributes
+    ----------
+    rotary
+        The model's own module: position ids to cos and sin, whatever scaling it applies.
+    eager
+        Multiply attention scores out (what FLOP counters see) instead of calling the fused kernel.
+    """
+
+    embedding: Tensor
+    layers: tuple[Layer, ...]
+    norm: Tensor
+    eps: float
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rotary: Any
+    eager: bool
+
+
+def unsupported(model: PreTrainedModel) -> str | None:
+    """Why the lean forward cannot run ``model``; ``None`` when it can."""
+    config = model.config
+    if config.model_type not in FAMILIES:
+        return f"model_type {config.model_type!r} is not one of {', '.join(FAMILIES)}"
+    if any(kind != "full_attention" for kind in getattr(config, "layer_types", None) or ()):
+        return "some layers have a sliding window"
+    if config.model_type == "mistral" and getattr(config, "sliding_window", None):
+        return "it has a sliding window"
+    if config.hidden_act != "silu":
+        return f"hidden_act {config.hidden_act!r} is not silu"
+    if getattr(config, "attention_dropout", 0.0):
+        return "it has attention dropout"
+    if len({p.dtype for p in model.parameters()}) != 1:
+        return "base and adapter have different dtypes"
+    if len({p.device for p in model.parameters()}) != 1:
+        return "it spans several devices"
+    for name, module in model.named_modules():
+        if name.endswith("_proj"):
+            reason = _unreadable(module)
+            if reason:
+                return f"{name} {reason}"
+    return None
+
+
+def _unreadable(module: nn.Module) -> str | None:
+    if type(module) is nn.Linear:
+        return None
+    if not isinstance(module, LoraLinear) or type(module.base_layer) is not nn.Linear:
+        return f"is a {type(module).__name__}, not a linear layer with or without LoRA"
+    if list(module.lora_A) != ["default"] or module.lora_variant or any(module.lora_bias.values()):
+        return "carries an adapter that is not one plain LoRA"
+    return None
+
+
+def read_decoder(model: PreTrainedModel) -> Decoder:
+    """Read the weights as they are now; adapters that PEFT has disabled are left out.
+
+    The tensors are the model's own, so gradients reach its parameters.
+    """
+    config = model.config
+    inner: Any = model.base_model
+    layers = []
+    for layer in inner.layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        layers.append(
+            Layer(
+                layer.input_layernorm.weight,
+                *(read_projection(getattr(attention, name)) for name in ("q_proj", "k_proj", "v_proj", "o_proj")),
+                layer.post_attention_layernorm.weight,
+                *(read_projection(getattr(mlp, name)) for name in ("gate_proj", "up_proj", "down_proj")),
+                q_norm=attention.q_norm.weight if hasattr(attention, "q_norm") else None,
+                k_norm=attention.k_norm.weight if hasattr(attention, "k_norm") else None,
+            )
+        )
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return Decoder(
+        embedding=inner.embed_tokens.weight,
+        layers=tuple(layers),
+        norm=inner.norm.weight,
+        eps=config.rms_norm_eps,
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        head_dim=head_dim,
+        rotary=inner.rotary_emb,
+        eager=config._attn_implementation == "eager",
+    )
+
+
+def read_projection(module: nn.Module) -> Projection:
+    """Weights of one linear layer, with its adapter unless PEFT has it disabled."""
+    if not isinstance(module, LoraLinear):
+        return Projection(module.weight, module.bias, None, None, 0.0)  # type: ignore[arg-type]
+    base = module.base_layer
+    if module.disable_adapters:
+        return Projection(base.weight, base.bias, None, None, 0.0)
+    return Projection(
+        base.weight,
+        base.bias,
+        module.lora_A["default"].weight,
+        module.lora_B["default"].weight,
+        float(module.scaling["default"]),
+    )
+
+
+def rotary_tables(decoder: Decoder, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin, shape (..., L, head_dim / 2), for position ids of shape (..., L)."""
+    cos, sin = decoder.rotary(like, positions)
+    half = decoder.head_dim // 2
+    # Both halves of the table are equal; only one is kept.
+    return cos[..., :half].contiguous(), sin[..., :half].contiguous()
+
+
+def stacked(tensors: list[Tensor]) -> Tensor:
+    """Weights of several projections of one input, below each other."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
