@@ -45,7 +45,9 @@ def _layer(
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, *, eager: bool) -> Tensor:
     """Causal attention with grouped keys: q (B, heads, L, d), k and v (B, kv_heads, L, d)."""
     if not eager:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+        grouped = q.shape[1] != k.shape[1]
+        context: Tensor = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
+        return context
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5

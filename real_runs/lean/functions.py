@@ -23,7 +23,8 @@ from real_runs.lean.weights import Projection
 
 def inverse_rms(x: Tensor, eps: float) -> Tensor:
     """``(mean(x^2) + eps)^(-1/2)`` over the last dimension, which is kept."""
-    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return length.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
 
 
 class _Norm(Function):

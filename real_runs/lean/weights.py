@@ -111,10 +111,10 @@ def read_decoder(model: PreTrainedModel) -> Decoder:
         attention, mlp = layer.self_attn, layer.mlp
         layers.append(
             Layer(
-                layer.input_layernorm.weight,
-                *(read_projection(getattr(attention, name)) for name in ("q_proj", "k_proj", "v_proj", "o_proj")),
-                layer.post_attention_layernorm.weight,
-                *(read_projection(getattr(mlp, name)) for name in ("gate_proj", "up_proj", "down_proj")),
+                input_norm=layer.input_layernorm.weight,
+                **{name: read_projection(getattr(attention, f"{name}_proj")) for name in ("q", "k", "v", "o")},
+                post_norm=layer.post_attention_layernorm.weight,
+                **{name: read_projection(getattr(mlp, f"{name}_proj")) for name in ("gate", "up", "down")},
                 q_norm=attention.q_norm.weight if hasattr(attention, "q_norm") else None,
                 k_norm=attention.k_norm.weight if hasattr(attention, "k_norm") else None,
             )
@@ -133,10 +133,10 @@ def read_decoder(model: PreTrainedModel) -> Decoder:
     )
 
 
-def read_projection(module: nn.Module) -> Projection:
+def read_projection(module: Any) -> Projection:
     """Weights of one linear layer, with its adapter unless PEFT has it disabled."""
     if not isinstance(module, LoraLinear):
-        return Projection(module.weight, module.bias, None, None, 0.0)  # type: ignore[arg-type]
+        return Projection(module.weight, module.bias, None, None, 0.0)
     base = module.base_layer
     if module.disable_adapters:
         return Projection(base.weight, base.bias, None, None, 0.0)
