@@ -19,7 +19,7 @@ def test_the_default_ladder_is_the_papers() -> None:
     assert [round(m.params / 1e9, 2) for m in default.models] == [1.54, 3.09, 7.62]
 
 
-@pytest.mark.parametrize("name", ["qwen2.5", "QWEN3"])
+@pytest.mark.parametrize("name", ["qwen2.5", "QWEN3", "nano"])
 def test_built_in_ladders_ascend_and_look_up_without_regard_to_case(name: str) -> None:
     built_in = ladder(name)
     params = [m.params for m in built_in.models]
