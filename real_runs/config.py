@@ -71,6 +71,9 @@ class RunOptions:
         faster for small models on a CPU), or ``auto``: lean on a CPU where it can read the model.
     backend
         Who samples: ``hf`` (own loop around transformers) or ``vllm``.
+    engine_memory, max_prompt_tokens
+        vLLM only: share of the GPU's memory (or GiB of KV cache on a CPU) it may take, and the longest prompt it is
+        built for.
     sync_timeout
         Seconds a weight sync or a generation call of the engine may take before it is called hung.
     eval_points
@@ -110,6 +113,8 @@ class RunOptions:
     threads: int = 0
     forward: Forward = "auto"
     backend: Backend = "hf"
+    engine_memory: float = 0.35
+    max_prompt_tokens: int = 2048
     sync_timeout: float = 300.0
     eval_points: int = 8
     eval_problems: int = 256
@@ -202,10 +207,12 @@ _REALS: dict[str, tuple[float, float]] = {
     "min_p": (0, 0.99),
     "lora_alpha": (1e-3, 1e5),
     "sync_timeout": (0.1, 86400),
+    "engine_memory": (0.01, 1024),
 }
 _INTS: dict[str, tuple[int, int]] = {
     "top_k": (0, 10**6),
     "max_completion_tokens": (1, 10**6),
+    "max_prompt_tokens": (1, 10**6),
     "micro_batch_tokens": (1, 10**8),
     "rollout_sequences": (2, 10**6),
     "threads": (0, 1024),

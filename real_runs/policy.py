@@ -114,8 +114,8 @@ class Policy:
         return logits
 
     def state(self) -> dict[str, Tensor]:
-        """Trained weights by name, detached, on the CPU."""
-        return {name: p.detach().cpu().contiguous() for name, p in self.parameters.items()}
+        """A copy of the trained weights by name, on the CPU."""
+        return {name: p.detach().to("cpu", copy=True).contiguous() for name, p in self.parameters.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Overwrite the trained weights; names and shapes must be this policy's."""

@@ -53,4 +53,5 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, *, eager: bool) -> Tensor:
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     length = q.shape[2]
     future = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
-    return scores.masked_fill(future, float("-inf")).softmax(-1) @ v
+    weights: Tensor = scores.masked_fill(future, float("-inf")).softmax(-1)
+    return weights @ v

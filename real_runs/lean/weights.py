@@ -135,17 +135,17 @@ def read_decoder(model: PreTrainedModel) -> Decoder:
 
 def read_projection(module: Any) -> Projection:
     """Weights of one linear layer, with its adapter unless PEFT has it disabled."""
-    if not isinstance(module, LoraLinear):
-        return Projection(module.weight, module.bias, None, None, 0.0)
-    base = module.base_layer
-    if module.disable_adapters:
+    adapted = isinstance(module, LoraLinear)
+    base: Any = module.base_layer if adapted else module
+    lora: Any = module
+    if not adapted or lora.disable_adapters:
         return Projection(base.weight, base.bias, None, None, 0.0)
     return Projection(
         base.weight,
         base.bias,
-        module.lora_A["default"].weight,
-        module.lora_B["default"].weight,
-        float(module.scaling["default"]),
+        lora.lora_A["default"].weight,
+        lora.lora_B["default"].weight,
+        float(lora.scaling["default"]),
     )
 
 

