@@ -12,7 +12,8 @@ Notation (DESIGN words; per step unless said otherwise)
     rho(a)          = learning / (learning + S*(s + q))
 
 The first pass of an on-policy step needs no old log-probs: one optimiser step per pass means the first pass
-*is* the old policy. A sample used again needs them once. That makes learning(a) continuous, piecewise linear
+*is* the old policy. A sample used again needs them once. (A recipe that recomputes them for all, as verl does,
+pays o on min(a, 1) instead of clip(a - 1, 0, 1).) Either way learning(a) continuous, piecewise linear
 and strictly increasing, so rho -> a has a closed form and the round trip is exact.
 
 Everything accepts numpy arrays for ``a``, ``rho`` and budgets.
@@ -43,7 +44,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Allocation:
-    """FLOPs by phase. ``rho`` + ``sigma`` + ``phi`` = 1."""
+    """FLOPs by phase. ``rho`` + ``sigma`` + ``phi`` = 1; all three are NaN when nothing was spent."""
 
     search: int | float
     learning: int | float
@@ -57,17 +58,17 @@ class Allocation:
     @property
     def rho(self) -> float:
         """Update fraction, C_learning / C_total."""
-        return float(self.learning / self.total)
+        return float(self.learning / self.total) if self.total else math.nan
 
     @property
     def sigma(self) -> float:
         """Search share, C_search / C_total."""
-        return float(self.search / self.total)
+        return float(self.search / self.total) if self.total else math.nan
 
     @property
     def phi(self) -> float:
         """Reward share, C_reward / C_total."""
-        return float(self.reward / self.total)
+        return float(self.reward / self.total) if self.total else math.nan
 
     @property
     def shares(self) -> dict[str, float]:
@@ -106,6 +107,8 @@ class UnitCosts:
         q, one reward-model forward over prompt + completion.
     update, old_logprobs, reference
         u, o and k of the module notation; ``reference`` is 0 when beta = 0.
+    recompute_old_logprobs
+        Whether o is paid for every distinct trained sample or only for those trained on again.
     """
 
     group_size: int
@@ -114,6 +117,17 @@ class UnitCosts:
     update: int | float
     old_logprobs: int | float
     reference: int | float
+    recompute_old_logprobs: bool = False
+
+    @property
+    def _distinct(self) -> int | float:
+        """FLOPs beside the update that each distinct trained sample takes."""
+        return self.reference + (self.old_logprobs if self.recompute_old_logprobs else 0)
+
+    @property
+    def _again(self) -> int | float:
+        """FLOPs beside the update that each sample trained on again takes."""
+        return 0 if self.recompute_old_logprobs else self.old_logprobs
 
     @property
     def overhead(self) -> float:
@@ -126,16 +140,14 @@ class UnitCosts:
         reused = min(max(trained - generated, 0), generated)
         return Allocation(
             search=prompts * self.search_group,
-            learning=self.update * trained
-            + self.old_logprobs * reused
-            + self.reference * min(trained, generated),
+            learning=self.update * trained + self._again * reused + self._distinct * min(trained, generated),
             reward=self.reward * generated,
         )
 
     def learning(self, a: npt.ArrayLike) -> FloatArray:
         """Learning FLOPs per generated sample at update ratio ``a`` (broadcasts)."""
         a = np.asarray(a, dtype=np.float64)
-        flops = self.update * a + self.old_logprobs * np.clip(a - 1, 0, 1) + self.reference * np.minimum(a, 1)
+        flops = self.update * a + self._again * np.clip(a - 1, 0, 1) + self._distinct * np.minimum(a, 1)
         return np.asarray(flops, dtype=np.float64)
 
     def rho(self, a: npt.ArrayLike) -> FloatArray:
@@ -153,8 +165,8 @@ class UnitCosts:
         """Inverse of `rho`, unbounded: the a that buys an update fraction in (0, 1) (broadcasts)."""
         rho = np.asarray(rho, dtype=np.float64)
         target = rho / (1 - rho) * self.overhead
-        first = self.update + self.reference  # slope on [0, 1]
-        second = self.update + self.old_logprobs  # slope on [1, 2]
+        first = self.update + self._distinct  # slope on [0, 1]
+        second = self.update + self._again  # slope on [1, 2]
         at_two = first + second
         beyond = np.where(
             target <= at_two, 1 + (target - first) / second, 2 + (target - at_two) / self.update
@@ -197,6 +209,7 @@ def unit_costs(arch: Architecture, recipe: Recipe, *, attention: Attention = "ca
         update=policy.update(length, logits=c),
         old_logprobs=policy.forward(length, logits=c),
         reference=policy.forward_base(length, logits=c) if recipe.kl else 0,
+        recompute_old_logprobs=recipe.recompute_old_logprobs,
     )
 
 

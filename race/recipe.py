@@ -49,6 +49,9 @@ class Recipe:
         True when a group's shared prompt is prefilled once instead of G times.
     gradient_checkpointing
         Recompute each decoder layer in the backward pass.
+    recompute_old_logprobs
+        True when every trained sample gets an old-log-prob forward of its own, as verl does always and TRL when it
+        corrects for vLLM; False when only samples that are used again do (`race.allocation` says why that is enough).
     learning_rate
         Adam step size relative to the tuned one; it costs nothing, but the simulator's collapse and
         drift depend on it.
@@ -65,6 +68,7 @@ class Recipe:
     reward_model: str | None = None
     prefix_caching: bool = True
     gradient_checkpointing: bool = False
+    recompute_old_logprobs: bool = False
     learning_rate: float = 1.0
 
     def __post_init__(self) -> None:
@@ -88,7 +92,7 @@ class Recipe:
             raise InvalidInput(
                 f"lora: found {self.lora!r}; allowed is a LoraSpec or None for full fine-tuning"
             )
-        for name in ("kl", "prefix_caching", "gradient_checkpointing"):
+        for name in ("kl", "prefix_caching", "gradient_checkpointing", "recompute_old_logprobs"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidInput(f"{name}: found {getattr(self, name)!r}; allowed are true and false")
 

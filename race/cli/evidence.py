@@ -65,7 +65,7 @@ def import_log(
         seed=seed,
         step_column=step_column,
         source=source,
-        **recipe.given,
+        recipe=recipe.given,
     )
     folder = Store(store, create=True)
     folder.add_all(records)

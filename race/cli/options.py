@@ -72,6 +72,13 @@ _FIELDS: dict[str, Any] = {
         bool | None,
         _option("--gradient-checkpointing/--no-gradient-checkpointing", help="Recompute in the backward."),
     ],
+    "recompute_old_logprobs": Annotated[
+        bool | None,
+        _option(
+            "--recompute-old-logprobs/--no-recompute-old-logprobs",
+            help="Old log-probs for every trained sample (verl, TRL with vLLM).",
+        ),
+    ],
     "learning_rate": Annotated[
         float | None, _option("--learning-rate", help="Relative to the tuned rate; costs nothing.")
     ],

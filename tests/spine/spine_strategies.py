@@ -57,6 +57,7 @@ def recipes(draw: st.DrawFn, lengths: st.SearchStrategy[Any] = lengths) -> Recip
         kl=draw(st.booleans()),
         prefix_caching=draw(st.booleans()),
         gradient_checkpointing=draw(st.booleans()),
+        recompute_old_logprobs=draw(st.booleans()),
         learning_rate=draw(st.floats(1e-3, 1e3)),
     )
 

@@ -112,8 +112,14 @@ def test_a_step_is_what_its_passes_cost(recipe: Recipe) -> None:
     trained = trained_samples(recipe.update_ratio, generated)
     prefills = recipe.prompts_per_step * (1 if recipe.prefix_caching else recipe.group_size)
     learning = trained * c.update(p + k, logits=k)
-    # Every sample trained on again needs old log-probs once; every distinct one a reference if beta > 0.
-    learning += min(max(trained - generated, 0), generated) * c.forward(p + k, logits=k)
+    # Old log-probs once for every sample trained on again, or for every distinct one if the trainer insists; a
+    # reference for every distinct one if beta > 0.
+    old = (
+        min(trained, generated)
+        if recipe.recompute_old_logprobs
+        else min(max(trained - generated, 0), generated)
+    )
+    learning += old * c.forward(p + k, logits=k)
     if recipe.kl:
         learning += min(trained, generated) * c.forward_base(p + k, logits=k)
     reward = 0
@@ -203,12 +209,19 @@ def test_costs_move_the_way_the_words_say() -> None:
     prm = unit_costs(QWEN, Recipe("prm"))
     assert costs.reference == 0 < kl.reference
     assert kl.reference < kl.old_logprobs  # the adapter is off in a reference pass
+    recomputed = unit_costs(QWEN, replace(base, recompute_old_logprobs=True))
+    assert recomputed.rho(1.0) > costs.rho(1.0)
+    assert recomputed.rho(2.0) == costs.rho(2.0)  # every sample is used again: both need all old log-probs
     assert full.update > costs.update  # frozen weights get no weight gradients
     assert repeated.search_group > costs.search_group
     assert checkpointed.update > costs.update
     assert prm.reward > 0 == costs.reward
     assert prm.rho(1.0) < costs.rho(1.0)
     assert unit_costs(QWEN, base, attention="full").update > costs.update
+
+
+def test_nothing_spent_has_no_shares() -> None:
+    assert all(math.isnan(share) for share in Allocation(0, 0, 0).shares.values())
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
