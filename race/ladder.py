@@ -102,11 +102,11 @@ def ladder(spec: str | Sequence[str] = DEFAULT_LADDER) -> Ladder:
         defaults = _NANO_DEFAULTS if key == "nano" else ()
         return Ladder(key, tuple(model(n) for n in _BUILT_IN[key]), defaults)
     names = [n.strip() for n in (spec.split(",") if isinstance(spec, str) else spec) if n.strip()]
-    if len(names) == 1 and "/" not in names[0] and not names[0].lower().startswith("qwen"):
-        # A lone word is more likely a misspelt ladder than a one-model ladder: name both possibilities.
+    if len(names) == 1:
+        # A lone word is a misspelt ladder or a one-model ladder: name both possibilities.
         raise InvalidInput(
-            f"ladder: found {names[0]!r}; allowed are {', '.join(_BUILT_IN)} or at least 2 models separated "
-            "by commas"
+            f"ladder: found {names[0]!r}, one name; allowed are {', '.join(_BUILT_IN)} or at least "
+            "2 models separated by commas"
         )
     models = sorted((model(n) for n in names), key=lambda m: m.params)
     return Ladder(",".join(m.name for m in models), tuple(models))
