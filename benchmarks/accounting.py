@@ -101,10 +101,10 @@ def table(name: str, rank: int, prompt: int, completion: int) -> dict[str, Any]:
     rows = {"torch FlopCounterMode": truth, "race (full)": ours("full"), "race (causal)": ours("causal")}
     for formula_name, formula in FORMULAS.items():
         rows[formula_name] = [
-            formula.forward(arch, [length], lora=lora).total,
+            formula.forward(arch, [length]).total,
             formula.update(arch, [length], lora=lora).total,
             formula.update(arch, [length], lora=None).total,
-            formula.forward(arch, [length], lora=lora).total,
+            formula.forward(arch, [length]).total,
         ]
     return {
         "model": arch.name,
@@ -136,9 +136,8 @@ def main() -> None:
         json.dump(result, sys.stdout, indent=1)
         print()
         return
-    print(
-        f"{result['model']}, LoRA r = {options.rank} on all linear layers, {options.prompt} + {options.completion} tokens"
-    )
+    lengths = f"{options.prompt} + {options.completion} tokens"
+    print(f"{options.model}, LoRA r = {options.rank} on all linear layers, {lengths}")
     print("\n| counter | " + " | ".join(COLUMNS) + " |\n| --- |" + " ---: |" * len(COLUMNS))
     for row, ratios in result["ratio"].items():
         exact = result["flops"][row] == result["flops"]["torch FlopCounterMode"]

@@ -64,11 +64,9 @@ class Formula:
         parts = self._parts(check_architecture(arch), check_lengths("lengths", lengths), lora)
         return FlopCount({f"update.{kind}": flops for kind, flops in parts.items()}, self.convention)
 
-    def forward(
-        self, arch: Architecture, lengths: Sequence[int], *, lora: LoraSpec | None = None
-    ) -> FlopCount:
-        """A third of ``update``: how these formulas are stretched to forwards and generation."""
-        parts = self._parts(check_architecture(arch), check_lengths("lengths", lengths), lora)
+    def forward(self, arch: Architecture, lengths: Sequence[int]) -> FlopCount:
+        """A third of a full ``update``: how these formulas are stretched to forwards and generation."""
+        parts = self._parts(check_architecture(arch), check_lengths("lengths", lengths), None)
         return FlopCount({f"forward.{kind}": flops // 3 for kind, flops in parts.items()}, self.convention)
 
 

@@ -2,8 +2,8 @@
 
 With Python integers the results are exact integers, equal to those of ``forward_flops``,
 ``update_flops`` and ``generate_flops``. With numpy arrays they broadcast in float64. With floats (mean
-lengths) the same polynomial is evaluated; attention is quadratic, so the cost at the mean length is a
-lower bound for the mean cost of ragged sequences (exact for the linear part).
+lengths) the same polynomial is evaluated: exact for everything linear, while attention, which is
+quadratic, costs less at the mean length than ragged sequences do on average.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from race.flops.architecture import Architecture, check_architecture
 from race.flops.checks import Attention, Rotary, check_amount, check_attention, check_rotary
 from race.flops.lora import LoraSpec
 from race.flops.matmuls import forward_rates, training_rates
-from race.flops.training import training_of
+from race.flops.training import Training
 from race.flops.work import UnitRates, by_unit
 
 
@@ -121,7 +121,7 @@ def cost_functions(
 ) -> CostFunctions:
     """Build the cost functions of ``arch``; ``lora=None`` is full fine-tuning. See ``update_flops``."""
     convention = check_attention(attention)
-    training = training_of(lora, gradient_checkpointing, use_reentrant, input_require_grads)
+    training = Training.of(lora, gradient_checkpointing, use_reentrant, input_require_grads)
     windows = check_architecture(arch).distinct_windows
     check_rotary(rotary)
     forward = SequenceCost(by_unit(forward_rates(arch, lora, rotary)), windows, convention)

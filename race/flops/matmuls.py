@@ -30,10 +30,10 @@ from race.errors import InvalidInput
 from race.flops.architecture import Architecture
 from race.flops.checks import Rotary
 from race.flops.lora import LoraSpec, check_lora
+from race.flops.training import Checkpointing, Training
 
 Phase = Literal["forward", "backward", "recompute"]
 Kind = Literal["linear", "attention", "experts", "router", "lora", "head", "rotary"]
-Checkpointing = Literal["none", "non-reentrant", "reentrant"]
 
 
 class Pairs(NamedTuple):
@@ -67,22 +67,12 @@ class _Matmul:
     saves: bool
 
 
-@dataclass(frozen=True)
-class Training:
-    """What is trained and how: everything ``requires_grad`` propagation starts from."""
-
-    full: bool
-    lora: LoraSpec | None
-    inputs_require_grad: bool
-    checkpointing: Checkpointing
-
-
 class _Tape:
     """Matmuls of one layer (or of the head) in execution order, with ``requires_grad`` propagation."""
 
     def __init__(self, *, trained: bool, adapters: frozenset[str], rank: int) -> None:
         self.matmuls: list[_Matmul] = []
-        self._trained = trained
+        self.trained = trained
         self._adapters = adapters
         self._rank = rank
 
@@ -98,7 +88,7 @@ class _Tape:
         times: int = 1,
     ) -> bool:
         """``y = x W`` plus its adapter, if ``name`` has one. ``x`` and the result: requires grad?"""
-        out = self._weight(x, self._trained, n_in, n_out, kind, unit, times)
+        out = self._weight(x, self.trained, n_in, n_out, kind, unit, times)
         if name in self._adapters:
             self._weight(x, True, n_in, self._rank, "lora", unit, times)
             self._weight(True, True, self._rank, n_out, "lora", unit, times)
@@ -165,7 +155,7 @@ def adapter_names(arch: Architecture, lora: LoraSpec | None) -> frozenset[str]:
 
 def _layer(arch: Architecture, window: int | None, sparse: bool, x: bool, tape: _Tape) -> bool:
     """Run one decoder layer on ``tape``; returns whether its output requires grad."""
-    trained = tape._trained  # a trained norm makes its output require grad
+    trained = tape.trained  # a trained norm makes its output require grad
     hidden, q_width, kv_width = arch.hidden, arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
     h = x or trained
     if arch.fused:
@@ -223,12 +213,12 @@ def _recomputed(matmuls: list[_Matmul], tail_saves: bool, checkpointing: Checkpo
     return matmuls[: saving[-1]]
 
 
-def _add(rates: dict[Term, int], phase: Phase, matmuls: Iterable[_Matmul], times: int) -> None:
+def _add(rates: dict[Term, int], phase: Phase, matmuls: Iterable[_Matmul]) -> None:
     for matmul in matmuls:
         term = Term(phase, matmul.kind, matmul.unit)
         cost = matmul.backward if phase == "backward" else matmul.forward
         if cost:
-            rates[term] = rates.get(term, 0) + cost * times
+            rates[term] = rates.get(term, 0) + cost
 
 
 @lru_cache(maxsize=4096)
@@ -253,14 +243,14 @@ def training_rates(arch: Architecture, training: Training, rotary: Rotary = "ele
                 "input_require_grads: reentrant checkpointing needs it, or no gradient reaches the adapters; "
                 "set it True or use_reentrant False"
             )
-        _add(rates, "forward", matmuls, 1)
-        _add(rates, "backward", matmuls, 1)
-        _add(rates, "recompute", again, 1)
+        _add(rates, "forward", matmuls)
+        _add(rates, "backward", matmuls)
+        _add(rates, "recompute", again)
         x = out
     tape = _Tape(trained=training.full, adapters=names, rank=rank)
     _head(arch, x or training.full, tape)
-    _add(rates, "forward", tape.matmuls, 1)
-    _add(rates, "backward", tape.matmuls, 1)
+    _add(rates, "forward", tape.matmuls)
+    _add(rates, "backward", tape.matmuls)
     if rotary == "matmul":
         rates[Term("forward", "rotary", "token")] = arch.rotary_dim * arch.rotary_tables
     return rates

@@ -18,7 +18,7 @@ from race.flops.checks import Attention, Rotary, check_attention, check_lengths,
 from race.flops.count import Convention, FlopCount
 from race.flops.lora import LoraSpec
 from race.flops.matmuls import Rates, forward_rates, training_rates
-from race.flops.training import training_of
+from race.flops.training import Training
 from race.flops.work import Work
 
 Logits = Literal["all", "none"] | int | Sequence[int]
@@ -125,7 +125,7 @@ def update_flops(
         As ``forward_flops``; also when nothing would be trained.
     """
     kind = check_attention(attention)
-    training = training_of(lora, gradient_checkpointing, use_reentrant, input_require_grads)
+    training = Training.of(lora, gradient_checkpointing, use_reentrant, input_require_grads)
     done = _sequences(arch, lengths, logits, kind)
     return _count(training_rates(arch, training, rotary), done, _convention(kind, rotary))
 
