@@ -63,6 +63,16 @@ def facts(*rows: tuple[str, str]) -> Table:
     return grid
 
 
+def odds_of(pairs: list[tuple[str, float]]) -> str:
+    """``update-heavy 0.68, reward-heavy 0.32``, leaving out what rounds to nothing unless it is alone."""
+    return ", ".join(f"{name} {p:.2f}" for i, (name, p) in enumerate(pairs) if p >= 0.005 or i == 0)
+
+
+def with_interval(value: dict[str, float], digits: str) -> str:
+    """A mean in bold and its 90 % interval."""
+    return f"[bold]{value['mean']:{digits}}[/bold]  (90 %: {value['lo']:{digits}} to {value['hi']:{digits}})"
+
+
 def _finite(value: Any) -> Any:
     """JSON-ready copy: numpy scalars to Python, NaN and infinity to null (JSON has neither)."""
     if isinstance(value, Mapping):

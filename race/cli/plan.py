@@ -19,7 +19,7 @@ from race.cli.options import (
     recipe_options,
     split_targets,
 )
-from race.cli.output import JsonFlag, emit, facts, note, table
+from race.cli.output import JsonFlag, emit, facts, note, odds_of, table, with_interval
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,10 +104,10 @@ def render_decision(console: Console, data: dict[str, Any]) -> None:
         f"[bold]{format_flops(data['budget'])} FLOPs, reward {data['reward']}, target {data['target']}[/bold]\n"
     )
     rows = facts(
-        ("regime", f"[bold]{regime['label']}[/bold]  ({_odds(odds)})"),
-        ("model", f"[bold]{advice['model']}[/bold]  (best: {_odds(models)})"),
-        ("rho*", f"{_with_interval(advice['rho'], '.2f')}  update fraction at the optimum"),
-        (data["target"], f"{_with_interval(advice['value'], '.3f')}  expected at this setting"),
+        ("regime", f"[bold]{regime['label']}[/bold]  ({odds_of(odds)})"),
+        ("model", f"[bold]{advice['model']}[/bold]  (best: {odds_of(models)})"),
+        ("rho*", f"{with_interval(advice['rho'], '.2f')}  update fraction at the optimum"),
+        (data["target"], f"{with_interval(advice['value'], '.3f')}  expected at this setting"),
         (
             "recipe",
             f"{recipe['steps']:,} steps"
@@ -133,15 +133,6 @@ def render_decision(console: Console, data: dict[str, Any]) -> None:
         console.print(pilots_table(data["pilots"]))
     for line in data["notes"]:
         console.print(f"- {line}", style="dim")
-
-
-def _odds(pairs: list[tuple[str, float]]) -> str:
-    """``update-heavy 0.68, reward-heavy 0.32``, leaving out what rounds to nothing unless it is alone."""
-    return ", ".join(f"{name} {p:.2f}" for i, (name, p) in enumerate(pairs) if p >= 0.005 or i == 0)
-
-
-def _with_interval(value: dict[str, float], digits: str) -> str:
-    return f"[bold]{value['mean']:{digits}}[/bold]  (90 %: {value['lo']:{digits}} to {value['hi']:{digits}})"
 
 
 def pilots_table(pilots: list[dict[str, Any]]) -> Any:

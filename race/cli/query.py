@@ -16,7 +16,7 @@ from race.cli.options import (
     recipe_options,
     split_targets,
 )
-from race.cli.output import JsonFlag, emit, note, table
+from race.cli.output import JsonFlag, emit, facts, note, odds_of, table, with_interval
 from race.errors import CannotDo, InvalidInput
 
 if TYPE_CHECKING:
@@ -128,8 +128,6 @@ def query(
     as_json: JsonFlag = False,
 ) -> None:
     """What-if on a saved surrogate, offline: value, rho*, regime, comparisons."""
-    import numpy as np
-
     from race.simulator import Settings
     from race.units import parse_budget
     from surrogate import Surrogate
@@ -172,10 +170,7 @@ def query(
                 **_describe(row),
                 "value": _summary(values[:, i]),
                 "difference": _summary(values[:, i] - values[:, 0]),
-                # Ties (both settings at the ceiling) count half, so that the two probabilities add up to 1.
-                "probability_better": float(
-                    np.mean(values[:, i] > values[:, 0]) + 0.5 * np.mean(values[:, i] == values[:, 0])
-                ),
+                "probability_better": _better(values[:, i] - values[:, 0]),
             }
             for i, row in enumerate(others, start=1)
         ],
@@ -230,6 +225,15 @@ def _describe(row: tuple[LadderModel, Recipe, int]) -> dict[str, Any]:
     }
 
 
+def _better(difference: Any) -> float:
+    """Share of draws above zero. Ties (both at the ceiling, or a setting against itself, whose draws differ by the
+    jitter that keeps the covariance regular) count half, so that the two probabilities add up to 1."""
+    import numpy as np
+
+    tie = np.abs(difference) < 1e-4
+    return float(np.mean(np.where(tie, 0.5, difference > 0)))
+
+
 def _summary(draws: Any) -> dict[str, float]:
     from surrogate.optimum import Interval
 
@@ -240,27 +244,25 @@ def _render_query(console: Console, data: dict[str, Any]) -> None:
     from race.units import format_flops
 
     value, star, where = data["value"], data["rho_star"], data["setting"]
-    label = data["regime"]["label"]
+    odds = sorted(data["regime"]["probabilities"].items(), key=lambda item: -item[1])
     console.print(
-        f"[bold]{format_flops(data['budget'])} FLOPs, reward {data['reward']}, target {data['target']}[/bold]"
+        f"[bold]{format_flops(data['budget'])} FLOPs, reward {data['reward']}, target {data['target']}[/bold]\n"
     )
-    rows = table(["", "", ("90 % interval", "right")])
-    rows.add_row(
-        f"{where['model']} at rho {where['rho']:.2f}",
-        f"{value['mean']:.3f}",
-        f"{value['lo']:.3f} to {value['hi']:.3f}",
+    console.print(
+        facts(
+            (f"{where['model']} at rho {where['rho']:.2f}", with_interval(value, ".3f")),
+            ("rho*", with_interval(star, ".2f")),
+            ("regime", f"[bold]{data['regime']['label']}[/bold]  ({odds_of(odds)})"),
+        )
     )
-    rows.add_row("best rho", f"{star['mean']:.2f}", f"{star['lo']:.2f} to {star['hi']:.2f}")
-    rows.add_row("regime", label, f"probability {data['regime']['probabilities'][label]:.2f}")
-    console.print(rows)
     if data["compare"]:
         against = table(
-            ["against", ("value", "right"), ("difference", "right"), ("better with probability", "right")]
+            ["against", ("value", "right"), ("difference (90 %)", "right"), ("P(better)", "right")]
         )
         for other in data["compare"]:
             gap = other["difference"]
             against.add_row(
-                f"{other['model']} at rho {other['rho']:.2f}",
+                f"{other['model']}@{other['rho']:.2f}",
                 f"{other['value']['mean']:.3f}",
                 f"{gap['mean']:+.3f} ({gap['lo']:+.3f} to {gap['hi']:+.3f})",
                 f"{other['probability_better']:.2f}",
