@@ -156,7 +156,7 @@ def _row(record: Mapping[str, Any], prompt: str, answer: str, where: str) -> Row
     """The row, or why there is none."""
     value = record.get(prompt)
     complete = not isinstance(value, str)
-    messages = ({"role": "user", "content": value},) if isinstance(value, str) else _messages(value, where)
+    messages = ({"role": "user", "content": _clean(value)},) if isinstance(value, str) else _messages(value, where)
     if not messages or not messages[-1]["content"].strip():
         return "empty prompt"
     gold = record.get(answer)
@@ -188,10 +188,15 @@ def _messages(value: Any, where: str) -> tuple[Message, ...]:
                 f"{where}: found message {str(message)[:60]!r}; allowed is a role ({', '.join(_ROLES)}) and "
                 "text content"
             )
-        out.append({"role": role, "content": content})
+        out.append({"role": role, "content": _clean(content)})
     if out and out[-1]["role"] != "user":
         raise InvalidInput(f"{where}: the last message is the {out[-1]['role']}'s; allowed is one of the user")
     return tuple(out)
+
+
+def _clean(text: str) -> str:
+    """Without the lone surrogates that JSON allows and no tokenizer accepts."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _read_parquet(path: Path) -> list[Mapping[str, Any]]:

@@ -6,11 +6,12 @@ Neither function here limits its own time: they run in the grading processes of 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from real_runs.grading.compare import same_answer
 from real_runs.grading.extract import Extracted, extract, unbox
 from real_runs.grading.lexer import tidy
+from real_runs.grading.nearness import nearness
 from real_runs.grading.nodes import Node, TooBig, Unreadable, Words, free_symbols, has_dots
 from real_runs.grading.parser import parse_answer
 from real_runs.grading.symbolic import symbolic_verdict
@@ -69,13 +70,26 @@ def _read(text: str, symbols: frozenset[str] | None) -> Reading:
 
 def judge(gold: str, completion: str) -> Verdict:
     """Grade a completion against a reference answer."""
+    verdict, reference, prediction = _judge(gold, completion)
+    if verdict.outcome == "right":
+        return replace(verdict, nearness=1.0)
+    if verdict.outcome == "wrong" and reference is not None and prediction is not None:
+        return replace(verdict, nearness=nearness(reference.node, prediction.node))
+    return verdict
+
+
+def _judge(gold: str, completion: str) -> tuple[Verdict, Reading | None, Reading | None]:
     reference = read_gold(gold)
     if reference.problem == "empty":
-        return Verdict("could-not-grade", "the gold is empty")
+        return Verdict("could-not-grade", "the gold is empty"), None, None
     found = extract(completion)
     if not found.candidates:
-        return Verdict("wrong", "no answer")
+        return Verdict("wrong", "no answer"), None, None
     prediction = _choose(found, reference)
+    return _compare(reference, prediction), reference, prediction
+
+
+def _compare(reference: Reading, prediction: Reading) -> Verdict:
     shown = prediction.text.strip()[:_SHOWN]
     if prediction.problem.startswith("too big"):
         return Verdict("could-not-grade", prediction.problem, shown)

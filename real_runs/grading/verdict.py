@@ -29,12 +29,16 @@ class Verdict:
         The answer that was read out of the completion, shortened; empty when none was found.
     by
         Who decided: our own exact rules, math-verify, or the pool (a killed process).
+    nearness
+        1 when right; for a wrong number, how near it is: 1 - |answer - gold| / max(|gold|, 1), not below 0. Numbers
+        only, else 0.
     """
 
     outcome: Outcome
     reason: str = ""
     answer: str = ""
     by: Layer = "rules"
+    nearness: float = 0.0
 
     @property
     def score(self) -> float:
@@ -46,19 +50,21 @@ class Verdict:
         """True when the wall-clock limit stopped it."""
         return self.outcome == "could-not-grade" and self.reason == "timeout"
 
-    def to_list(self) -> list[str]:
+    def to_list(self) -> list[str | float]:
         """Plain JSON form, as a grading process sends it."""
-        return [self.outcome, self.reason, self.answer, self.by]
+        return [self.outcome, self.reason, self.answer, self.by, self.nearness]
 
     @classmethod
     def from_list(cls, data: Any) -> Verdict:
         """Inverse of `to_list`; raises ``ValueError`` on anything else."""
-        if not (isinstance(data, list) and len(data) == 4 and all(isinstance(x, str) for x in data)):
+        if not (isinstance(data, list) and len(data) == 5 and all(isinstance(x, str) for x in data[:4])):
             raise ValueError(f"not a verdict: {data!r}")
-        outcome, reason, answer, by = data
+        outcome, reason, answer, by, nearness = data
+        if not isinstance(nearness, (int, float)) or not 0 <= nearness <= 1:
+            raise ValueError(f"not a verdict: {data!r}")
         if outcome not in ("right", "wrong", "could-not-grade") or by not in ("rules", "math-verify", "pool"):
             raise ValueError(f"not a verdict: {data!r}")
-        return cls(outcome, reason, answer, by)
+        return cls(outcome, reason, answer, by, float(nearness))
 
 
 def count_verdicts(verdicts: Iterable[Verdict]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from fractions import Fraction
 
@@ -53,7 +54,14 @@ def test_towers_have_a_size(text: str, kind: object) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["9^{9^{9^{9}}} - 9^{9^{9^{9}}}", "0 \\cdot 9^{9^{9^{9}}}", "\\sin(10^{100})", "\\frac{1}{0}", "0^0", "10^{10000} + 1/10^{300000}"],
+    [
+        "9^{9^{9^{9}}} - 9^{9^{9^{9}}}",
+        "0 \\cdot 9^{9^{9^{9}}}",
+        "\\sin(10^{100})",
+        "\\frac{1}{0}",
+        "0^0",
+        "10^{10000} + 1/10^{300000}",
+    ],
 )
 def test_what_sizes_do_not_decide_is_undecided(text: str) -> None:
     with mpmath.workdps(60), pytest.raises(Undecided):
@@ -75,8 +83,6 @@ def test_any_tower_is_quick(levels: list[int], joiner: str) -> None:
     for level in reversed(levels[:-1]):
         text = f"{level}^{{({text})!}}" if joiner == "!^" else f"{level}^{{{text}}}"
     start = time.process_time()
-    try:
+    with contextlib.suppress(Undecided):
         evaluate(parse_answer(text), {})
-    except Undecided:
-        pass
     assert time.process_time() - start < 1.0

@@ -172,7 +172,7 @@ def test_nothing_is_left_behind() -> None:
         assert len(mine) >= 3
         newest = max((p for p in mine if p.ppid() == os.getpid()), key=lambda p: p.create_time())
         family = [newest, *newest.children(recursive=True)]
-    gone, alive = psutil.wait_procs(family, timeout=5)
+    _, alive = psutil.wait_procs(family, timeout=5)
     assert not alive
 
 
