@@ -80,7 +80,7 @@ def main() -> None:
     arguments = parser.parse_args()
     decide(records(2), seed=999)  # imports and caches of prices are paid once per process
     rows = []
-    for target, runs in ((0, 0), (300, 25), (1000, 84), (2000, 167)):
+    for target, runs in ((0, 0), (300, 30), (1000, 100), (2000, 200)):
         found = records(runs)
         first = [decide(found, seed=1000 + i) for i in range(arguments.repeats)]
         again = [decide(found, seed=1000)[0] for _ in range(arguments.repeats)]

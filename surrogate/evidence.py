@@ -25,7 +25,6 @@ from race.records import EVIDENCE, Curve, PilotRecord
 from surrogate.points import FloatArray
 
 POINTS_PER_CURVE = 12
-MIN_POINTS_PER_CURVE = 4
 TOTAL_POINTS = 2400
 UNHEALTHY = ("collapsed", "diverged", "failed")
 
@@ -107,7 +106,8 @@ def gather(records: Sequence[PilotRecord], ladder: Ladder) -> Evidence:
         notes.append(f"{count} of {len(kept)} run(s) {status}: counted as a risk, left out of the response")
     healthy = [r for r in kept if r.health.status not in UNHEALTHY]
     placed = [(r, m) for r in healthy if (m := _place(r, ladder, notes)) is not None]
-    limit = _points_per_curve(sum(len(r.curves) for r, _ in placed))
+    placed = _at_most(placed, notes)
+    limit = min(max(TOTAL_POINTS // max(sum(len(r.curves) for r, _ in placed), 1), 1), POINTS_PER_CURVE)
     runs = tuple(
         Run(record, model, {t: thin(c, limit, fresh=t == "native") for t, c in sorted(record.curves.items())})
         for record, model in placed
@@ -160,12 +160,23 @@ def _place(record: PilotRecord, ladder: Ladder, notes: list[str]) -> LadderModel
     return found
 
 
-def _points_per_curve(curves: int) -> int:
-    return int(np.clip(TOTAL_POINTS // max(curves, 1), MIN_POINTS_PER_CURVE, POINTS_PER_CURVE))
+def _at_most(
+    placed: list[tuple[PilotRecord, LadderModel]], notes: list[str]
+) -> list[tuple[PilotRecord, LadderModel]]:
+    """Every k-th record where even one point per curve would be more than `TOTAL_POINTS`."""
+    curves = sum(len(record.curves) for record, _ in placed)
+    if curves <= TOTAL_POINTS:
+        return placed
+    every = -(-curves // TOTAL_POINTS)
+    notes.append(
+        f"{len(placed)} runs hold {curves} curves, more than the {TOTAL_POINTS} that are fitted at once: every "
+        fXX
+    )
+    return placed[::every]
 
 
 def thin(curve: Curve, limit: int = POINTS_PER_CURVE, *, fresh: bool = False) -> ThinCurve:
-    """At most ``limit`` points: the base model, then averages over bins even in log FLOPs.
+    """At most ``limit`` points: the base model, then averages over bins even in log FLOPs; one point is the last.
 
     Parameters
     ----------
@@ -179,7 +190,9 @@ def thin(curve: Curve, limit: int = POINTS_PER_CURVE, *, fresh: bool = False) ->
     groups = [np.flatnonzero(~paid)] if (~paid).any() else []
     later = np.flatnonzero(paid)
     bins = limit - len(groups)
-    if len(later):
+    if len(later) and bins < 1:
+        groups = [later[-1:]]
+    elif len(later):
         position = np.log(flops[later])
         span = position[-1] - position[0]
         if len(np.unique(position)) <= bins:

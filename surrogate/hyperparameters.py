@@ -21,7 +21,7 @@ _PRIORS: Final[dict[str, tuple[float, float]]] = {
     "scale": (0.0, 0.25),  # log: how much wider or narrower than the ensemble the simulator's family is
     "level": (np.log(0.15), 0.7),  # log sd: what the simulator gets wrong about base models
     "trend": (np.log(0.15), 0.8),  # log relative sd: ... about what is learned along size and budget
-    "shape": (np.log(0.05), 1.0),  # log relative sd: ... along the update fraction too
+    "shape": (np.log(0.05), 2.0),  # log relative sd: ... along the update fraction too
     "length_size": (np.log(1.5), 0.5),
     "length_rho": (np.log(2.0), 0.4),
     "length_budget": (np.log(4.0), 0.5),
@@ -68,6 +68,9 @@ def log_prior(theta: FloatArray) -> tuple[float, FloatArray, FloatArray]:
 
 
 def prior_draws(count: int, *, seed: int) -> FloatArray:
-    """Antithetic draws, shape (count, d); normal, so that one wild draw does not speak for a twelfth of the prior."""
-    half = np.random.default_rng(seed).standard_normal((count // 2, len(PRIOR_MEAN))) * PRIOR_SD
+    """Antithetic draws to answer with before any record, shape (count, d).
+
+    Normal and no wider than 1: the tails are there for data to pull on, not to be believed in without any.
+    """
+    half = np.random.default_rng(seed).standard_normal((count // 2, len(PRIOR_MEAN))) * np.minimum(PRIOR_SD, 1)
     return np.asarray(PRIOR_MEAN + np.concatenate([half, -half]))

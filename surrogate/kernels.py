@@ -1,8 +1,9 @@
 """Covariances: what the simulator gets wrong, what runs share, and what evaluations add.
 
     residual(x, x') = B(reward, reward') T(target, target') * ( level^2 (1 + M52(size)) / 2
-                        + gain(x) gain(x') (trend^2 M52(r) + shape^2 M52(s)) )
-                      r^2 = (size, budget) distance / l^2 + |recipe - recipe'|^2,  s^2 = r^2 + rho distance / l^2
+                        + gain(x) gain(x') (trend^2 M52(r) + shape^2 (M52(p) + M52(s)) / 2) )
+                      q^2 = |recipe - recipe'|^2,          r^2 = q^2 + (size, budget) distance / l^2
+                      p^2 = q^2 + rho distance / l^2,      s^2 = r^2 + rho distance / l^2
     ensemble(x, x') = scale^2 D(x)' D(x')                               rank <= W - 1
     noise, one run  = g g' T (run^2 + curve^2 exp(-|log C - log C'| / 2)) + diag(white^2 + se_latent^2)
 
@@ -11,7 +12,9 @@ FLOPs, min(C, C') / C_end, and seeds cannot differ at the base model.
 
 `level` is what the simulator gets wrong about base models. Its errors about learning are in proportion to what is
 learned: where a budget buys next to nothing there is nothing to be wrong about, and an error in shape that stayed
-the same size would drown the optimum there. gain is the ensemble's own root mean square gain, with a floor.
+the same size would drown the optimum there. gain is the ensemble's own root mean square gain, with a floor. Half of the
+error in shape is common to all sizes and budgets: that small pilots tell which update fractions suit the problem is
+what pilots are for.
 
 B and T are compound-symmetric: 1 on the diagonal, one correlation off it. With five rewards and a handful
 of runs a free coregionalisation matrix is not identifiable; one number each is. M52 is the Matern-5/2 function.
@@ -74,15 +77,16 @@ def residual(a: Points, b: Points, hyper: Hyperparameters) -> FloatArray:
     """Covariance of the simulator's error between two sets of points, shape (n, m)."""
     left, right = (a.x / hyper.lengths).T, (b.x / hyper.lengths).T
     square = np.zeros((len(a), len(b)))
-    for axis in (_SIZE, _BUDGET):
-        square += np.subtract.outer(left[axis], right[axis]) ** 2
     for one, other in zip(a.recipe.T, b.recipe.T, strict=True):
         if one.size and other.size and (np.ptp(one) or np.ptp(other) or one[0] != other[0]):
             square += np.subtract.outer(one, other) ** 2
-    total = _matern(square)
-    total *= hyper.trend**2
-    square += np.subtract.outer(left[_RHO], right[_RHO]) ** 2
-    total += hyper.shape**2 * _matern(square)
+    along_rho = np.subtract.outer(left[_RHO], right[_RHO]) ** 2
+    total = 0.5 * hyper.shape**2 * _matern(square + along_rho)
+    for axis in (_SIZE, _BUDGET):
+        square += np.subtract.outer(left[axis], right[axis]) ** 2
+    total += hyper.trend**2 * _matern(square)
+    square += along_rho
+    total += 0.5 * hyper.shape**2 * _matern(square)
     total *= a.gain[:, None]
     total *= b.gain[None, :]
     total += 0.5 * hyper.level**2 * (1 + _size_matern(a, b, float(hyper.lengths[_SIZE])))
@@ -160,19 +164,19 @@ class Gram:
         hyper = Hyperparameters(theta)
         ensemble = hyper.scale**2 * self.ensemble
         by_axis = self.squares / (hyper.lengths**2)[:, None, None]
-        square = self.recipe + by_axis[_SIZE] + by_axis[_BUDGET]
         mixing = _mixing(self.data, self.data, hyper)
-        level, level_slope = _matern(by_axis[_SIZE]), _matern_slope(by_axis[_SIZE])
-        trend, trend_slope = _matern(square), _matern_slope(square)
-        square = square + by_axis[_RHO]
-        shape, shape_slope = _matern(square), _matern_slope(square)
         grown = mixing * np.outer(self.data.gain, self.data.gain)
-        level = 0.5 * hyper.level**2 * mixing * (1 + level)
-        trend = hyper.trend**2 * grown * trend
-        shape = hyper.shape**2 * grown * shape
-        shape_slope *= hyper.shape**2 * grown
-        slope = shape_slope + hyper.trend**2 * grown * trend_slope
-        level_slope *= 0.5 * hyper.level**2 * mixing
+        weight = 0.5 * hyper.shape**2 * grown
+        square = self.recipe + by_axis[_RHO]
+        shape, rho_slope = weight * _matern(square), weight * _matern_slope(square)
+        square = self.recipe + by_axis[_SIZE] + by_axis[_BUDGET]
+        trend, slope = (hyper.trend**2 * grown * f(square) for f in (_matern, _matern_slope))
+        square = square + by_axis[_RHO]
+        shape += weight * _matern(square)
+        both_slope = weight * _matern_slope(square)
+        slope, rho_slope = slope + both_slope, rho_slope + both_slope
+        level = 0.5 * hyper.level**2 * mixing * (1 + _matern(by_axis[_SIZE]))
+        level_slope = 0.5 * hyper.level**2 * mixing * _matern_slope(by_axis[_SIZE])
         run, curve = hyper.run**2 * self.shift, hyper.curve**2 * self.wander
         white = hyper.white**2 * self.point
         total = ensemble + level + trend + shape + run + curve
@@ -183,7 +187,7 @@ class Gram:
             "trend": 2 * trend,
             "shape": 2 * shape,
             "length_size": (slope + level_slope) * by_axis[_SIZE],
-            "length_rho": shape_slope * by_axis[_RHO],
+            "length_rho": rho_slope * by_axis[_RHO],
             "length_budget": slope * by_axis[_BUDGET],
             "run": 2 * run,
             "curve": 2 * curve,

@@ -8,7 +8,7 @@ from surrogate_pilots import RUNGS, record, spec
 
 from race.errors import InvalidInput
 from race.records import Curve, Health
-from surrogate.evidence import POINTS_PER_CURVE, gather, resolve_target, thin
+from surrogate.evidence import POINTS_PER_CURVE, TOTAL_POINTS, gather, resolve_target, thin
 
 
 def test_copies_count_once_and_are_said() -> None:
@@ -77,13 +77,13 @@ def curve(values: np.ndarray, se: float = 0.05, *, first: float = 0.0) -> Curve:
     )
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=400), st.integers(2, 20))
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=400), st.integers(1, 20))
 def test_thinning_keeps_ends_order_and_range(values: list[float], limit: int) -> None:
     made = curve(np.array(values))
     out = thin(made, limit)
     assert 1 <= len(out.flops) <= limit
     assert np.all(np.diff(out.flops) > 0)
-    assert out.flops[0] == 0
+    assert limit == 1 or out.flops[0] == 0
     assert out.flops[-1] <= made.flops[-1] * (1 + 1e-9)
     assert out.value.min() >= min(values) - 1e-12
     assert out.value.max() <= max(values) + 1e-12
@@ -94,6 +94,12 @@ def test_fresh_samples_average_out_and_one_question_set_does_not() -> None:
     assert thin(made, fresh=True).se[-1] < 0.02
     assert thin(made, fresh=False).se[-1] == pytest.approx(0.05)
     assert len(thin(made).flops) == POINTS_PER_CURVE
+
+
+def test_more_records_than_can_be_fitted_are_thinned_and_said() -> None:
+    found = gather([record(spec(seed=i), 0.4, points=3) for i in range(TOTAL_POINTS + 5)], RUNGS)
+    assert found.points <= TOTAL_POINTS
+    assert any("one run in 2" in note for note in found.notes)
 
 
 def test_a_flat_stretch_of_flops_is_one_point() -> None:
