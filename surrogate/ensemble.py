@@ -32,15 +32,20 @@ class Ensemble:
 
     def __init__(self, worlds: Worlds, *, keep: int = 4_000_000) -> None:
         self.worlds = worlds
+        self.targets: tuple[str, ...] = ()
         self._keep = keep
         self._tables: OrderedDict[tuple[bytes, str], FloatArray] = OrderedDict()
         self._curves: OrderedDict[tuple[bytes, str], FloatArray] = OrderedDict()
 
     def at(self, settings: Settings, target: str) -> FloatArray:
         """Latents at each setting's budget, shape (W, n)."""
-        key = (b"".join(_rows(settings)), target)
+        table = b"".join(_rows(settings))
+        key = (table, target)
         if key not in self._tables:
-            self._tables[key] = to_latent(simulate(self.worlds, settings, targets=(target,))[target])
+            # Reading a target off a simulated run is cheap next to simulating it: read all that may be asked for.
+            self.targets = tuple(dict.fromkeys((*self.targets, target)))
+            for name, values in simulate(self.worlds, settings, targets=self.targets).items():
+                self._tables[table, name] = to_latent(values)
         self._tables.move_to_end(key)
         self._forget(self._tables)
         return self._tables[key]

@@ -169,8 +169,8 @@ def _at_most(
         return placed
     every = -(-curves // TOTAL_POINTS)
     notes.append(
-        f"{len(placed)} runs hold {curves} curves, more than the {TOTAL_POINTS} that are fitted at once: every "
-        fXX
+        f"{len(placed)} runs hold {curves} curves, more than the {TOTAL_POINTS} that are fitted at once: one run in "
+        f"{every} is used; fit a subset of your choice to decide which"
     )
     return placed[::every]
 

@@ -140,6 +140,7 @@ class Surrogate:
         asked = tuple(dict.fromkeys(resolve_target(t, evidence.targets) for t in wanted))
         modelled = asked + tuple(t for t in evidence.targets if t not in asked)
         ensemble = prior_ensemble(WORLDS, seed) if prior is None else Ensemble(prior)
+        ensemble.targets = tuple(dict.fromkeys((*ensemble.targets, *modelled)))
         state = fit(observe(evidence, ensemble, modelled), seed=seed)
         notes = list(evidence.notes)
         if not evidence.runs:
