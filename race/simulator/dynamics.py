@@ -150,7 +150,7 @@ class _Run:
         c = w.column
         x = size(s.params)
         # -- base policy
-        self.theta0 = c("theta0") + c("theta0_slope") * x + c("task_shift")
+        self.theta0 = c("theta0") + (c("theta0_slope") + c("task_slope")) * x + c("task_shift")
         self.phi0 = np.minimum(c("format0") + c("format_slope") * x, FORMAT_CEILING)
         # -- reward system
         gain, room = np.exp(by_reward(w, s, "gain")), np.exp(c("caution"))

@@ -167,6 +167,15 @@ class Settings:
         return cls.concat(parts)
 
 
+    @classmethod
+    def sweep(
+        cls, models: Sequence[LadderModel], recipe: Recipe, *, ratios: npt.ArrayLike, budget: float
+    ) -> Settings:
+        """Every model x update ratio at one budget, model-major: shape (models * ratios,)."""
+        a = np.atleast_1d(np.asarray(ratios, dtype=np.float64))
+        return cls.concat([_table(m, recipe, a, np.full(a.size, float(budget))) for m in models])
+
+
 def price(architecture: Architecture, recipe: Recipe) -> UnitCosts:
     """`unit_costs`, which do not depend on a, so that one cache entry serves every a."""
     return unit_costs(architecture, recipe.with_update_ratio(1.0))

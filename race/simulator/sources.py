@@ -27,6 +27,8 @@ Predict = Callable[[Worlds, dict[str, FloatArray]], FloatArray]
 # The paper's L = 2048 is a maximum; the mean response is shorter. The package's default lengths are assumed.
 PAPER_BUDGET = 10**16.2
 PAPER_GROUP = 2
+# World parameters that belong to a set-up, not to GRPO.
+SETUP = ("setup_rate", "setup_noise", "task_shift", "task_slope", "caution")
 BENCHMARK_SPREAD = 0.75
 # One set-up's ln learning speed around the typical one: published GRPO runs differ this much at equal batch.
 _RATE = (0.0, 1.0)
@@ -116,7 +118,7 @@ def _setup(worlds: Worlds, z: dict[str, FloatArray], family: str, **known: float
     """Worlds with everything that belongs to a user's set-up replaced by that of a published one."""
     own = {"setup_rate": "rate", "setup_noise": "noise", "task_shift": "task", "format0": "format",
            "caution": "caution"}
-    values: dict[str, float | FloatArray] = {"setup_noise": 0.0, "task_shift": 0.0, "format_slope": 0.0, "caution": 0.0}
+    values: dict[str, float | FloatArray] = dict.fromkeys((*SETUP, "format_slope"), 0.0)
     values |= {p: z[f"{family}.{n}"] for p, n in own.items() if f"{family}.{n}" in z}
     return worlds.replace(**values | known)
 
@@ -297,9 +299,7 @@ def paper_settings(reward: str, a: FloatArray, *, reward_model: str | None = Non
     sizes = ladder()
     changes = {"reward_model": reward_model} if reward_model is not None else {}
     recipe = sizes.recipe(reward, group_size=PAPER_GROUP, **changes)
-    return Settings.build(
-        [(m, recipe.with_update_ratio(float(k)), int(PAPER_BUDGET)) for m in sizes.models for k in a]
-    )
+    return Settings.sweep(sizes.models, recipe, ratios=a, budget=PAPER_BUDGET)
 
 
 def best_rho(values: FloatArray, a: FloatArray, rho: FloatArray) -> FloatArray:
