@@ -110,6 +110,8 @@ def _is_name(node: Node) -> bool:
         return node.name.endswith(("()", "_", "prime")) or node.name == "overline"
     if isinstance(node, Op) and node.op == "*":  # AB = 5 names a segment
         return all(isinstance(x, Sym) and x.name.isupper() for x in node.args)
+    if isinstance(node, Op) and node.op == "/":  # dy/dx
+        return all(isinstance(x, Op) and x.args[0] == Sym("d") and _is_name(x.args[-1]) for x in node.args)
     if isinstance(node, Seq) and node.kind == "tuple":  # (x, y) = (2, 3)
         return all(isinstance(x, Sym) for x in node.items)
     return isinstance(node, (Sym, Words))

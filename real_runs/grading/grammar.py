@@ -15,10 +15,13 @@ bounded, so no answer can exhaust the stack.
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from real_runs.grading.lexer import Token
 from real_runs.grading.literals import UNDEFINED, attach_unit, number, proper, times, unit_name
 from real_runs.grading.nodes import Call, Node, Num, Op, Ratio, Rel, Seq, SetOp, Sym, TooBig, Unreadable
-from real_runs.grading.primaries import primary
+from real_runs.grading.primaries import function_of, primary
+from real_runs.grading.vocabulary import SCALES
 
 MAX_DEPTH = 60
 _RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "in", "to"})
@@ -31,7 +34,8 @@ class Parser:
         self.tokens = tokens
         self.at = 0
         self.depth = 0
-        self.bars = 0
+        self.bars = 0  # bars still open: the next one closes
+        self.reversed = False  # inside ]a, b[ an opening bracket closes
 
     # token helpers
 
@@ -81,6 +85,8 @@ class Parser:
     def item(self) -> Node:
         """One value or relation, with its unit."""
         self.skip_label()
+        if self.op("="):  # "= 5", "≈ 3.14"
+            self.take()
         unit = ""
         if self.peek().kind == "unit" and self.peek(1).kind in ("num", "op", "cmd"):  # $5
             unit = self.take().text
@@ -110,7 +116,9 @@ class Parser:
         units, nouns = [unit] if unit else [], False
         while True:
             token = self.peek()
-            if token.kind == "unit":
+            if token.kind == "word" and token.text.lower() in SCALES:
+                node = times(node, Num(Fraction(SCALES[self.take().text.lower()])))
+            elif token.kind == "unit":
                 units.append(self.take().text)
             elif token.kind == "word" or (nouns and token.kind == "name"):
                 self.take()
@@ -199,6 +207,8 @@ class Parser:
             return token.text in ("frac", "binom", "begin", "sum", "prod", "overline")
         if token.kind != "op":
             return False
+        if token.text == "[" and self.reversed:
+            return False
         opens = token.text in ("(", "[", "{", "<|", "lfloor", "lceil", "dots")
         return opens or (token.text == "|" and self.bars == 0)
 
@@ -210,6 +220,9 @@ class Parser:
             if mixed is None:
                 raise Unreadable("two numbers side by side")
             return mixed
+        called = function_of(self, left)
+        if called is not None:
+            return called
         right = self.power()
         if whole and isinstance(right, Op) and right.op == "/" and proper(right):
             return Op("+", (left, right))

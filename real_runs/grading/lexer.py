@@ -20,6 +20,7 @@ from real_runs.grading.vocabulary import (
     FUNCTIONS,
     GREEK,
     OPERATORS,
+    SCALES,
     SPELLINGS,
     UNIT_SYMBOLS,
     UNITS,
@@ -221,6 +222,10 @@ def _letters(
         if after_number and spaced and run in UNIT_SYMBOLS and symbols is not None and run not in symbols and last:
             return [Token("unit", UNIT_SYMBOLS[run], spaced)]
         return [Token("name", run, spaced)]
+    if lower in ("st", "nd", "rd", "th") and after_number and not spaced:  # 3rd
+        return []
+    if lower in SCALES:
+        return [Token("word", lower, spaced)]
     if run in FUNCTIONS:
         return [Token("fn", FUNCTIONS[run], spaced)]
     if run in CONSTANT_WORDS or lower in ("pi", "infinity"):

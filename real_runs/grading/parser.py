@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from real_runs.grading.grammar import Parser
 from real_runs.grading.lexer import Token, join_thousands, tidy, tokenize
-from real_runs.grading.nodes import Based, Node, Num, Ratio, Unreadable, Words
+from real_runs.grading.nodes import Based, Node, Num, Ratio, Sym, Unreadable, Words
 
 _BASE_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
 _BASED = re.compile(rf"^\(?([0-9A-Fa-f]+)\)?_\{{?\s*(?:\\text\{{)?(\d{{1,2}}|{'|'.join(_BASE_WORDS)})\}}*$")
@@ -44,14 +44,16 @@ def parse_answer(text: str, *, symbols: frozenset[str] | None = None) -> Node:
     return Parser(tokens).answer()
 
 
-def _as_words(text: str, tokens: list[Token]) -> Words | None:
+def _as_words(text: str, tokens: list[Token]) -> Words | Sym | None:
     """Answers in words: nothing but letters, with at least one real word or a run of capitals."""
     if not tokens:
         raise Unreadable("empty")
     kinds = {t.kind for t in tokens}
     plain = re.sub(r"\\[a-z]+\*?\{([^{}]*)\}", r"\1", text).strip()
-    if kinds <= {"word", "unit", "name"} and "word" in kinds:
-        return Words(_plain_words(plain))
+    prose = all(t.kind in ("word", "unit", "name") or t.text == "," for t in tokens)
+    if prose and "word" in kinds:
+        words = _plain_words(plain)
+        return Sym("Reals") if words in ("all real numbers", "all reals", "real numbers") else Words(words)
     if kinds == {"name"} and _PROSE.match(plain) and len(plain) > 1 and plain.isupper():
         return Words(_plain_words(plain))
     if kinds == {"unit"}:

@@ -6,7 +6,20 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from real_runs.grading.literals import CLOSERS, UNDEFINED, number
-from real_runs.grading.nodes import Big, Call, Dots, Matrix, Node, Num, Op, Rel, Seq, Sym, Unreadable
+from real_runs.grading.nodes import (
+    CONSTANTS,
+    Big,
+    Call,
+    Dots,
+    Matrix,
+    Node,
+    Num,
+    Op,
+    Rel,
+    Seq,
+    Sym,
+    Unreadable,
+)
 
 if TYPE_CHECKING:
     from real_runs.grading.grammar import Parser
@@ -30,6 +43,23 @@ def primary(p: Parser) -> Node:
     if token.kind == "op":
         return _bracket(p, token.text)
     raise Unreadable(f"{token.text!r} out of place")
+
+
+def function_of(p: Parser, left: Node) -> Node | None:
+    """``p(x)`` and ``p(x, y)``: a letter before bare letters in brackets is a function, not a factor."""
+    name = left.name if isinstance(left, Sym) else ""
+    if isinstance(left, Call) and left.name == "prime" and isinstance(left.args[0], Sym):
+        name = left.args[0].name + "'"
+    if not name or name in CONSTANTS or not p.op("("):
+        return None
+    ahead = 1
+    while p.peek(ahead).kind == "name" and p.peek(ahead).text not in CONSTANTS:
+        if p.peek(ahead + 1).text == ")":
+            return Call(f"{name}()", p.bracketed_arguments())
+        if p.peek(ahead + 1).text != ",":
+            return None
+        ahead += 2
+    return None
 
 
 def _repeating(p: Parser, text: str) -> Node:
@@ -172,12 +202,10 @@ def _environment(p: Parser) -> str:
 def _bracket(p: Parser, text: str) -> Node:
     if text == "dots":
         return Dots()
-    if text == "{":  # a group, or a set written without backslashes
-        items = p.items()
-        p.expect("}")
-        return items[0] if len(items) == 1 else Seq("set", tuple(items), "{", "}")
-    if text == "\\{":
-        return _set(p)
+    if text == "{" and not p.op("}"):  # a group, or a set written without backslashes
+        return _set(p, "}")
+    if text in ("{", "\\{"):
+        return _set(p, "}" if text == "{" else "\\}")
     if text == "|":
         p.bars += 1
         inner = p.sum()
@@ -189,9 +217,10 @@ def _bracket(p: Parser, text: str) -> Node:
         p.expect("r" + text[1:])
         return Call("floor" if text == "lfloor" else "ceil", (inner,))
     if text in CLOSERS:
-        bars, p.bars = p.bars, 0
+        outside = p.bars, p.reversed
+        p.bars, p.reversed = 0, text == "]"
         items = p.items()
-        p.bars = bars
+        p.bars, p.reversed = outside
         closer = p.take()
         if closer.kind != "op" or closer.text not in CLOSERS[text]:
             raise Unreadable(f"{text!r} is closed by {closer.text!r}")
@@ -204,8 +233,8 @@ def _bracket(p: Parser, text: str) -> Node:
     raise Unreadable(f"{text!r} out of place")
 
 
-def _set(p: Parser) -> Node:
-    if p.op("\\}"):
+def _set(p: Parser, closer: str) -> Node:
+    if p.op(closer):
         p.take()
         return Sym("emptyset")
     p.bars += 1  # in {x | x > 3} the bar is no absolute value
@@ -214,7 +243,9 @@ def _set(p: Parser) -> Node:
     if p.op("|", ":") and len(items) == 1:  # set builder: the condition is the set
         p.take()
         condition = p.items()
-        p.expect("\\}")
+        p.expect(closer)
         return condition[0] if len(condition) == 1 else Seq("list", tuple(condition))
-    p.expect("\\}")
+    p.expect(closer)
+    if closer == "}" and len(items) == 1:
+        return items[0]
     return Seq("set", tuple(items), "{", "}")

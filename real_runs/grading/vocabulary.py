@@ -5,7 +5,8 @@ from __future__ import annotations
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True))
 _FRACTIONS = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅛": "1/8"}
 _UNICODE = {
-    "−": "-", "–": "-", "—": "-", "×": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "∙": "\\cdot ", "÷": "\\div ",
+    "≈": "\\approx ", "−": "-", "–": "-", "—": "-", "×": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "∙": "\\cdot ",
+    "÷": "\\div ",
     "√": "\\sqrt ", "π": "\\pi ", "∞": "\\infty ", "≤": "\\le ", "≥": "\\ge ", "≠": "\\ne ", "±": "\\pm ",
     "∓": "\\mp ", "∈": "\\in ", "∪": "\\cup ", "∩": "\\cap ", "∖": "\\setminus ", "°": "^\\circ ", "º": "^\\circ ",
     "…": "\\ldots ", "⋯": "\\cdots ", "α": "\\alpha ", "β": "\\beta ", "γ": "\\gamma ", "δ": "\\delta ",
@@ -90,7 +91,8 @@ _UNIT_NAMES: dict[str, str] = {
     "kilogram": "kg", "gram": "g", "mg": "mg", "pound": "pound", "lb": "pound", "ounce": "ounce", "oz": "ounce",
     "ton": "ton", "second": "second", "sec": "second", "minute": "minute", "hour": "hour", "hr": "hour",
     "day": "day", "week": "week", "month": "month", "year": "year", "dollar": "dollar", "usd": "dollar",
-    "cent": "cent", "euro": "euro", "degree": "degree", "deg": "degree", "radian": "radian", "liter": "liter",
+    "cent": "cent", "euro": "euro", "degree": "degree", "deg": "degree", "radian": "radian", "rad": "radian",
+    "liter": "liter",
     "litre": "liter", "ml": "ml", "milliliter": "ml", "gallon": "gallon", "mph": "mile/hour", "kph": "km/hour",
     "newton": "newton", "joule": "joule", "watt": "watt", "volt": "volt", "ohm": "ohm", "hz": "hertz",
     "percent": "percent", "percentage": "percent", "pct": "percent", "square": "square", "sq": "square",
@@ -101,6 +103,11 @@ UNITS: dict[str, str] = {
     **{f"{name}s": unit for name, unit in _UNIT_NAMES.items() if len(name) > 1 and name not in ("per", "feet")},
     "inches": "inch",
 }
+
+# Words that multiply the number before them.
+SCALES: dict[str, int] = {
+    "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12,
+}  # fmt: skip
 
 # One-letter units need a hint that they are units: \text{}, or a space after a number and no such variable.
 UNIT_SYMBOLS: dict[str, str] = {

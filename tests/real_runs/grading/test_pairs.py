@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+from forms import PAIRS as FORMS
 from heldout_pairs import PAIRS as HELDOUT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,6 +32,11 @@ def test_policies(source: str, gold: str, prediction: str, right: bool) -> None:
     assert verdict(gold, prediction) is right
 
 
+@pytest.mark.parametrize(("gold", "prediction", "right"), FORMS)
+def test_forms(gold: str, prediction: str, right: bool) -> None:
+    assert verdict(gold, prediction) is right
+
+
 @pytest.mark.parametrize(("gold", "prediction", "right"), HELDOUT)
 def test_heldout_pairs(gold: str, prediction: str, right: bool) -> None:
     assert verdict(gold, prediction) is right
@@ -40,6 +46,7 @@ def test_the_held_out_set_is_large_and_balanced() -> None:
     assert len(HELDOUT) >= 120
     assert 50 <= sum(right for _, _, right in HELDOUT) <= len(HELDOUT) - 50
     assert not {(g, p) for g, p, _ in HELDOUT} & {(g, p) for _, g, p, _ in [*KNOWN, *POLICY]}
+    assert not {(g, p) for g, p, _ in HELDOUT} & {(g, p) for g, p, _ in FORMS}
 
 
 def test_most_pairs_never_reach_math_verify() -> None:
