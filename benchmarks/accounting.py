@@ -38,7 +38,7 @@ def build(name: str, lora: LoraSpec | None) -> Any:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     if lora is not None:
-        adapter = LoraConfig(r=lora.rank, target_modules=lora.targets)
+        adapter = LoraConfig(r=lora.rank, target_modules="all-linear")
         model = get_peft_model(model, adapter, low_cpu_mem_usage=True)
     return model
 

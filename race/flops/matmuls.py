@@ -111,6 +111,9 @@ class _Tape:
         return scores or v
 
 
+_HEAD_NAMES = frozenset({"lm_head", "score"})
+
+
 def linear_names(arch: Architecture) -> tuple[str, ...]:
     """Names of the adaptable linear layers of ``arch``, head last.
 
@@ -129,21 +132,23 @@ def adapter_names(arch: Architecture, lora: LoraSpec | None) -> frozenset[str]:
     if lora is None:
         return frozenset()
     known = linear_names(arch)
-    if lora.layers is not None and lora.layers[-1] >= arch.layers:
-        raise InvalidInput(
-            f"lora.layers: {lora.layers[-1]} is not a layer of {arch.name} (0 to {arch.layers - 1})"
-        )
-    if lora.layers is not None and "lm_head" in lora.targets:
-        raise InvalidInput(
-            "lora.layers: lm_head is in no decoder layer, so PEFT skips it; give layers or lm_head"
-        )
+    if lora.layers is not None:
+        if lora.layers[-1] >= arch.layers:
+            raise InvalidInput(
+                f"lora.layers: {lora.layers[-1]} is not a layer of {arch.name} (0 to {arch.layers - 1})"
+            )
+        heads = _HEAD_NAMES.intersection(lora.targets)
+        if heads:
+            raise InvalidInput(
+                f"lora.layers: {', '.join(heads)} is in no decoder layer, so PEFT skips it; drop it or layers"
+            )
     if lora.targets == "all-linear":
         if arch.moe is not None:
             raise InvalidInput(
                 f'lora.targets: "all-linear" on {arch.name} would fold adapters into the stacked expert '
                 f"weights, at a cost per call instead of per token; name targets out of {', '.join(known)}"
             )
-        return frozenset(known) - {"lm_head"}
+        return frozenset(known) - (_HEAD_NAMES if lora.layers is not None else {"lm_head"})
     unknown = sorted(set(lora.targets) - set(known))
     if unknown:
         raise InvalidInput(

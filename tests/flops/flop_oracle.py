@@ -19,6 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from race.flops import Architecture, LoraSpec
+from race.flops.matmuls import linear_names
 
 torch.set_num_threads(1)
 logging.set_verbosity_error()
@@ -114,7 +115,7 @@ def draw_lora(arch: Architecture, rng: random.Random) -> LoraSpec:
     else:
         targets = tuple(rng.sample([*names, "lm_head"], rng.randint(1, len(names))))
     layers = None
-    if targets != "all-linear" and "lm_head" not in targets and rng.random() < 0.25:
+    if "lm_head" not in targets and rng.random() < 0.25:
         layers = tuple(sorted(rng.sample(range(arch.layers), rng.randint(1, arch.layers))))
     return LoraSpec(rng.randint(1, 5), targets, layers)
 
@@ -125,7 +126,9 @@ def build(config: Any, lora: LoraSpec | None = None, *, auto: Any = AutoModelFor
     model = auto.from_config(config)
     if lora is None:
         return model
-    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+    targets: Any = "all-linear" if lora.targets == "all-linear" else list(lora.targets)
+    if targets == "all-linear" and lora.layers is not None:  # PEFT wants the names spelled out then
+        targets = [name for name in linear_names(Architecture.from_config(config)) if name != "lm_head"]
     peft = LoraConfig(
         r=lora.rank,
         target_modules=targets,

@@ -181,6 +181,16 @@ def test_classification_heads(auto: type, seed: int) -> None:
     )
     assert update_flops(arch, [7, 7], lora=None, attention="full", rotary=ROTARY).total == truth
     assert arch.params() == sum(p.numel() for p in model.parameters())
+    for lora in (LoraSpec(2), LoraSpec(2, "all-linear", (0,)), LoraSpec(2, ("score",))):
+        model = build(config, lora, auto=auto).train()
+        truth = counted(
+            lambda model=model: (
+                model(input_ids=ids, position_ids=positions(ids), use_cache=False).logits.sum().backward()
+            )
+        )
+        assert update_flops(arch, [7, 7], lora=lora, attention="full", rotary=ROTARY).total == truth
+        trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        assert arch.count_params(lora).trainable == trainable
 
 
 def test_process_reward_head() -> None:
