@@ -19,7 +19,7 @@ FloatArray = npt.NDArray[np.float64]
 # name: (prior mean, prior sd) on the unconstrained scale
 _PRIORS: Final[dict[str, tuple[float, float]]] = {
     "scale": (0.0, 0.25),  # log: how much wider or narrower than the ensemble the simulator's family is
-    "level": (np.log(0.15), 0.7),  # log sd: what the simulator gets wrong about base models
+    "level": (np.log(0.25), 0.7),  # log sd: what the simulator gets wrong about base models
     "trend": (np.log(0.15), 0.8),  # log relative sd: ... about what is learned along size and budget
     "shape": (np.log(0.05), 2.0),  # log relative sd: ... along the update fraction too
     "length_size": (np.log(1.5), 0.5),

@@ -1,9 +1,9 @@
 """Covariances: what the simulator gets wrong, what runs share, and what evaluations add.
 
-    residual(x, x') = B(reward, reward') T(target, target') * ( level^2 (1 + M52(size)) / 2
-                        + gain(x) gain(x') (trend^2 M52(r) + shape^2 (M52(p) + M52(s)) / 2) )
-                      q^2 = |recipe - recipe'|^2,          r^2 = q^2 + (size, budget) distance / l^2
-                      p^2 = q^2 + rho distance / l^2,      s^2 = r^2 + rho distance / l^2
+    residual(x, x') = B(reward, reward') T(target, target') * ( level^2 (1 + M52(size) + same) / 3
+                        + gain(x) gain(x') (trend^2 (M52(r) + same M52(b)) / 2 + shape^2 (M52(p) + M52(s)) / 2) )
+                      q^2 = |recipe - recipe'|^2       b^2 = q^2 + budget distance / l^2
+                      r^2 = b^2 + size distance / l^2  p^2 = q^2 + rho distance / l^2   s^2 = r^2 + rho distance / l^2
     ensemble(x, x') = scale^2 D(x)' D(x')                               rank <= W - 1
     noise, one run  = g g' T (run^2 + curve^2 exp(-|log C - log C'| / 2)) + diag(white^2 + se_latent^2)
 
@@ -12,9 +12,10 @@ FLOPs, min(C, C') / C_end, and seeds cannot differ at the base model.
 
 `level` is what the simulator gets wrong about base models. Its errors about learning are in proportion to what is
 learned: where a budget buys next to nothing there is nothing to be wrong about, and an error in shape that stayed
-the same size would drown the optimum there. gain is the ensemble's own root mean square gain, with a floor. Half of the
-error in shape is common to all sizes and budgets: that small pilots tell which update fractions suit the problem is
-what pilots are for.
+the same size would drown the optimum there. gain is the ensemble's own root mean square gain, with a floor.
+`same` is 1 for points of one model: pre-training leaves every model its own quirks, which no other size foretells;
+without it two sizes would seem to say all about a third. Half of the error in shape is common to all sizes and
+budgets: that small pilots tell which update fractions suit the problem is what pilots are for.
 
 B and T are compound-symmetric: 1 on the diagonal, one correlation off it. With five rewards and a handful
 of runs a free coregionalisation matrix is not identifiable; one number each is. M52 is the Matern-5/2 function.
@@ -22,16 +23,42 @@ of runs a free coregionalisation matrix is not identifiable; one number each is.
 
 from __future__ import annotations
 
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 
 from surrogate.hyperparameters import Hyperparameters
 from surrogate.points import Data, FloatArray, Points
 
-_SIZE, _RHO, _BUDGET = range(3)
+SIZE, RHO, BUDGET = range(3)
+_SAME_MODEL = 1e-6  # in log parameters: the same model, up to rounding
 CURVE_LENGTH = 2.0
 RUN_TARGET_CORRELATION = 0.7  # a lucky seed is partly lucky on every target
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand of the residual: share * amplitude^2 * M52(over axes), between points of one model if ``same``.
+
+    Terms that scale with ``gain`` also feel the distance between recipes; a base model has no recipe.
+    """
+
+    amplitude: str
+    share: float
+    axes: tuple[int, ...]
+    same: bool = False
+    gain: bool = True
+
+
+TERMS = (
+    Term("level", 1 / 3, (), gain=False),
+    Term("level", 1 / 3, (SIZE,), gain=False),
+    Term("level", 1 / 3, (), same=True, gain=False),
+    Term("trend", 1 / 2, (SIZE, BUDGET)),
+    Term("trend", 1 / 2, (BUDGET,), same=True),
+    Term("shape", 1 / 2, (RHO,)),
+    Term("shape", 1 / 2, (SIZE, RHO, BUDGET)),
+)
 
 
 def _matern(square: FloatArray) -> FloatArray:
@@ -53,14 +80,6 @@ def _matern_slope(square: FloatArray) -> FloatArray:
     return np.asarray((5 / 3) * (1 + r) * np.exp(-r))
 
 
-def _size_matern(a: Points, b: Points, length: float) -> FloatArray:
-    """M52 along size, from the few sizes there are, shape (n, m)."""
-    left, left_index = np.unique(a.x[:, _SIZE], return_inverse=True)
-    right, right_index = np.unique(b.x[:, _SIZE], return_inverse=True)
-    few = _matern(((left[:, None] - right[None, :]) / length) ** 2)
-    return few[left_index.ravel()][:, right_index.ravel()]
-
-
 def _mixing(a: Points, b: Points, hyper: Hyperparameters) -> FloatArray | float:
     """B(reward, reward') T(target, target'), shape (n, m), or 1 where all points share one reward and target."""
     out: FloatArray | float = 1.0
@@ -73,23 +92,46 @@ def _mixing(a: Points, b: Points, hyper: Hyperparameters) -> FloatArray | float:
     return out
 
 
+@dataclass(frozen=True)
+class _Distances:
+    """What the terms need to know about two sets of points, without lengths: everything (n, m)."""
+
+    squares: tuple[FloatArray, FloatArray, FloatArray]
+    recipe: FloatArray | float
+    same: FloatArray
+    gain: FloatArray
+
+    @classmethod
+    def between(cls, a: Points, b: Points) -> _Distances:
+        recipe: FloatArray | float = 0.0
+        for one, other in zip(a.recipe.T, b.recipe.T, strict=True):
+            if one.size and other.size and (np.ptp(one) or np.ptp(other) or one[0] != other[0]):
+                recipe = recipe + np.subtract.outer(one, other) ** 2
+        size, rho, budget = (np.subtract.outer(one, other) ** 2 for one, other in zip(a.x.T, b.x.T, strict=True))
+        same = (size < _SAME_MODEL**2).astype(np.float64)
+        return cls((size, rho, budget), recipe, same, np.outer(a.gain, b.gain))
+
+    def square(self, term: Term, lengths: FloatArray) -> FloatArray:
+        """Squared scaled distance of a term."""
+        out = self.recipe if term.gain else 0.0
+        for axis in term.axes:
+            out = out + self.squares[axis] / lengths[axis] ** 2
+        return np.asarray(out)
+
+    def weighted(self, term: Term, hyper: Hyperparameters, shape: FloatArray) -> FloatArray:
+        """A term's correlation ``shape`` with its amplitude, share, gains and restriction to one model."""
+        out = shape * (term.share * getattr(hyper, term.amplitude) ** 2)
+        if term.gain:
+            out = out * self.gain
+        return np.asarray(out * self.same if term.same else out)
+
+
 def residual(a: Points, b: Points, hyper: Hyperparameters) -> FloatArray:
     """Covariance of the simulator's error between two sets of points, shape (n, m)."""
-    left, right = (a.x / hyper.lengths).T, (b.x / hyper.lengths).T
-    square = np.zeros((len(a), len(b)))
-    for one, other in zip(a.recipe.T, b.recipe.T, strict=True):
-        if one.size and other.size and (np.ptp(one) or np.ptp(other) or one[0] != other[0]):
-            square += np.subtract.outer(one, other) ** 2
-    along_rho = np.subtract.outer(left[_RHO], right[_RHO]) ** 2
-    total = 0.5 * hyper.shape**2 * _matern(square + along_rho)
-    for axis in (_SIZE, _BUDGET):
-        square += np.subtract.outer(left[axis], right[axis]) ** 2
-    total += hyper.trend**2 * _matern(square)
-    square += along_rho
-    total += 0.5 * hyper.shape**2 * _matern(square)
-    total *= a.gain[:, None]
-    total *= b.gain[None, :]
-    total += 0.5 * hyper.level**2 * (1 + _size_matern(a, b, float(hyper.lengths[_SIZE])))
+    between = _Distances.between(a, b)
+    total = np.zeros((len(a), len(b)))
+    for term in TERMS:
+        total += between.weighted(term, hyper, _matern(between.square(term, hyper.lengths)))
     total *= _mixing(a, b, hyper)
     return total
 
@@ -123,7 +165,7 @@ def noise_block(data: Data, block: slice, hyper: Hyperparameters, variance: Floa
 
 
 def _run_correlations(data: Data, block: slice) -> tuple[FloatArray, FloatArray]:
-    budget, growth, target = data.x[block, 2], data.growth[block], data.target[block]
+    budget, growth, target = data.x[block, BUDGET], data.growth[block], data.target[block]
     share = np.where(target[:, None] == target[None, :], 1.0, RUN_TARGET_CORRELATION)
     shift = share * np.outer(growth, growth)
     return shift * np.exp(-np.abs(budget[:, None] - budget[None, :]) / CURVE_LENGTH), shift
@@ -136,71 +178,46 @@ class Gram:
         self.data, self.variance = data, variance
         d = data.deviations
         self.ensemble = d.T @ d
-        self.squares = np.stack([(c[:, None] - c[None, :]) ** 2 for c in data.x.T])
-        self.recipe = np.zeros_like(self.ensemble)
-        for c in data.recipe.T:
-            if np.ptp(c):
-                self.recipe += (c[:, None] - c[None, :]) ** 2
-        self.wander = np.zeros_like(self.ensemble)
-        self.shift = np.zeros_like(self.ensemble)
+        self.distances = _Distances.between(data, data)
+        self.wander, self.shift = np.zeros_like(self.ensemble), np.zeros_like(self.ensemble)
         self.point = np.zeros(len(data))
         for block, factor in zip(data.blocks, inflation, strict=True):
             wander, shift = _run_correlations(data, block)
             self.wander[block, block], self.shift[block, block] = factor * wander, factor * shift
             self.point[block] = factor
 
-    @cached_property
-    def several_rewards(self) -> bool:
-        """Whether the data inform the correlation between rewards."""
-        return bool(np.ptp(self.data.reward)) if len(self.data) else False
-
-    @cached_property
-    def several_targets(self) -> bool:
-        """Whether the data inform the correlation between targets."""
-        return bool(np.ptp(self.data.target)) if len(self.data) else False
-
     def covariance(self, theta: FloatArray) -> tuple[FloatArray, dict[str, FloatArray]]:
         """Covariance of the observed latents, and its derivative by each informed hyperparameter."""
-        hyper = Hyperparameters(theta)
-        ensemble = hyper.scale**2 * self.ensemble
-        by_axis = self.squares / (hyper.lengths**2)[:, None, None]
+        hyper, shape = Hyperparameters(theta), self.ensemble.shape
         mixing = _mixing(self.data, self.data, hyper)
-        grown = mixing * np.outer(self.data.gain, self.data.gain)
-        weight = 0.5 * hyper.shape**2 * grown
-        square = self.recipe + by_axis[_RHO]
-        shape, rho_slope = weight * _matern(square), weight * _matern_slope(square)
-        square = self.recipe + by_axis[_SIZE] + by_axis[_BUDGET]
-        trend, slope = (hyper.trend**2 * grown * f(square) for f in (_matern, _matern_slope))
-        square = square + by_axis[_RHO]
-        shape += weight * _matern(square)
-        both_slope = weight * _matern_slope(square)
-        slope, rho_slope = slope + both_slope, rho_slope + both_slope
-        level = 0.5 * hyper.level**2 * mixing * (1 + _matern(by_axis[_SIZE]))
-        level_slope = 0.5 * hyper.level**2 * mixing * _matern_slope(by_axis[_SIZE])
+        parts = {name: np.zeros(shape) for name in ("level", "trend", "shape")}
+        slopes = [np.zeros(shape) for _ in (SIZE, RHO, BUDGET)]
+        for term in TERMS:
+            square = self.distances.square(term, hyper.lengths)
+            parts[term.amplitude] += self.distances.weighted(term, hyper, _matern(square)) * mixing
+            if term.axes:
+                slope = self.distances.weighted(term, hyper, _matern_slope(square)) * mixing
+                for axis in term.axes:
+                    slopes[axis] += slope * self.distances.squares[axis] / hyper.lengths[axis] ** 2
+        error = parts["level"] + parts["trend"] + parts["shape"]
+        ensemble = hyper.scale**2 * self.ensemble
         run, curve = hyper.run**2 * self.shift, hyper.curve**2 * self.wander
         white = hyper.white**2 * self.point
-        total = ensemble + level + trend + shape + run + curve
+        total = ensemble + error + run + curve
         total[np.diag_indices_from(total)] += white + self.point * self.variance
         derivatives = {
             "scale": 2 * ensemble,
-            "level": 2 * level,
-            "trend": 2 * trend,
-            "shape": 2 * shape,
-            "length_size": (slope + level_slope) * by_axis[_SIZE],
-            "length_rho": rho_slope * by_axis[_RHO],
-            "length_budget": slope * by_axis[_BUDGET],
+            **{name: 2 * part for name, part in parts.items()},
+            "length_size": slopes[SIZE],
+            "length_rho": slopes[RHO],
+            "length_budget": slopes[BUDGET],
             "run": 2 * run,
             "curve": 2 * curve,
             "white": np.diag(2 * white),
         }
-        for name, informed, index in (
-            ("reward_correlation", self.several_rewards, self.data.reward),
-            ("target_correlation", self.several_targets, self.data.target),
-        ):
-            if informed:
+        for name, index in (("reward_correlation", self.data.reward), ("target_correlation", self.data.target)):
+            if len(index) and np.ptp(index):
                 # d sigmoid / d logit = c (1 - c), and these entries carry one factor c already.
                 apart = index[:, None] != index[None, :]
-                derivatives[name] = (level + trend + shape) * apart * (1 - getattr(hyper, name))
+                derivatives[name] = error * apart * (1 - getattr(hyper, name))
         return total, derivatives
-
-

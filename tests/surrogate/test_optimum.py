@@ -97,7 +97,7 @@ def test_pilots_settle_the_optimum() -> None:
     assert found.rho.lo - 0.05 <= rho[0, best] <= found.rho.hi + 0.05
     picked = [m.name for m in ON.models].index(found.model)
     at = int(np.argmin(np.abs(ON.rhos[picked] - found.recommended_rho)))
-    assert peak.max() - truth.reshape(ON.rhos.shape)[picked, at] < 0.05 * np.ptp(truth)
+    assert peak.max() - truth.reshape(ON.rhos.shape)[picked, at] < 0.1 * np.ptp(truth)
 
 
 def test_models_the_budget_cannot_pay_for_are_left_out_by_name(prior: Surrogate) -> None:
