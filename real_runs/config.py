@@ -43,8 +43,9 @@ class RunOptions:
         Importance ratios per ``token`` or per ``sequence`` (GSPO).
     clip_low, clip_high
         Ratios are clipped to [1 - low, 1 + high]; high > low is DAPO's clip-higher.
-    beta
-        Weight of the KL penalty to the base model; used only when ``recipe.kl``.
+    beta, unbiased_kl
+        Weight of the KL penalty to the base model, used only when ``recipe.kl``; and whether its gradient is that of
+        the reverse KL (see `real_runs.grpo.loss`).
     scale_advantages
         Divide centred rewards by the group's standard deviation.
     subset
@@ -97,6 +98,7 @@ class RunOptions:
     clip_low: float = 0.2
     clip_high: float = 0.28
     beta: float = 0.04
+    unbiased_kl: bool = True
     scale_advantages: bool = True
     subset: Subset = "random"
     importance_cap: float | None = None
@@ -139,8 +141,9 @@ class RunOptions:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
                 raise InvalidInput(f"{name}: found {value!r}; allowed is a whole number from {least} to {most}")
-        if not isinstance(self.scale_advantages, bool):
-            raise InvalidInput(f"scale_advantages: found {self.scale_advantages!r}; allowed are true and false")
+        for name in ("scale_advantages", "unbiased_kl"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidInput(f"{name}: found {getattr(self, name)!r}; allowed are true and false")
         if not isinstance(self.device, str) or not self.device:
             raise InvalidInput(f"device: found {self.device!r}; allowed are auto, cpu, cuda or cuda:N")
         if not isinstance(self.betas, tuple) or len(self.betas) != 2:

@@ -4,8 +4,11 @@ Shapes: B samples, C the longest completion. ``mask`` is 1 on completion tokens 
 
     ratio   r_t  = exp(logp_t - old_t), or exp(mean_t(logp - old)) for every token at sequence level (GSPO)
     policy  L_t  = -min(r_t A, clip(r_t, 1 - low, 1 + high) A) * w_t
-    KL      K_t  = exp(ref_t - logp_t) - (ref_t - logp_t) - 1        (k3, Schulman 2020)
+    KL      K_t  = (exp(ref_t - logp_t) - (ref_t - logp_t) - 1) * r_t    (k3, Schulman 2020)
     token loss   = L_t + beta K_t
+
+The factor r_t (``unbiased_kl``; DeepSeek-V3.2, arXiv 2512.02556) is 1 in value on the first pass but not in gradient: with
+it the gradient is that of the reverse KL, without it it is not. TRL 1.16 has it on by default.
 
     dapo      sum of token losses / tokens of the whole pass         (Yu et al. 2025, arXiv 2503.14476)
     grpo      mean over samples of the mean over their tokens        (Shao et al. 2024, arXiv 2402.03300)
@@ -35,6 +38,7 @@ class LossSpec:
     clip_low: float
     clip_high: float
     beta: float
+    unbiased_kl: bool
     max_completion_tokens: int
     samples: int
     tokens: int
@@ -84,6 +88,8 @@ def grpo_loss(
     if reference is not None:
         ahead = reference - logp
         kl = ahead.exp() - ahead - 1
+        if spec.unbiased_kl:
+            kl = kl * ratio
         token_loss = token_loss + spec.beta * kl
     if spec.loss == "grpo":
         total = ((token_loss * mask).sum(-1) / lengths).sum() / spec.samples

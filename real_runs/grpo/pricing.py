@@ -51,11 +51,14 @@ class Prices:
         A group's prompt is read once.
     kl
         Reference log-probs are needed.
+    recompute_old_logprobs
+        Every trained sample gets old log-probs of its own, not only those that are used again.
     """
 
     costs: CostFunctions
     share_prefill: bool
     kl: bool
+    recompute_old_logprobs: bool
 
     @classmethod
     def of(cls, architecture: Architecture, recipe: Recipe) -> Prices:
@@ -64,7 +67,7 @@ class Prices:
             architecture, lora=recipe.lora, attention="causal",
             gradient_checkpointing=recipe.gradient_checkpointing,
         )
-        return cls(costs, recipe.prefix_caching, recipe.kl)
+        return cls(costs, recipe.prefix_caching, recipe.kl, recipe.recompute_old_logprobs)
 
     def search(self, prompt: int, completions: Sequence[int]) -> int:
         """One group: its prefill(s) and the decoding of every completion."""
@@ -83,16 +86,11 @@ class Prices:
         """Forward, backward and recomputation of one trained sample."""
         return self.costs.update(prompt + completion, completion)
 
-    def learning(self, lengths: Sequence[tuple[int, int]], generated: int) -> int:
-        """Most that training on ``lengths`` (one (prompt, completion) per trained sample, pass by pass) costs.
-
-        Samples beyond the first ``generated`` are used again.
-        """
-        cost = 0
-        for index, (p, c) in enumerate(lengths):
-            cost += self.update(p, c)
-            if index < generated:
-                cost += self.reference(p, c)
-            elif index < 2 * generated:
-                cost += self.old_logprobs(p, c)
+    def trained(self, prompt: int, completion: int, *, times: int) -> int:
+        """Training on a sample once more, after ``times`` times before in this step: the update and what it needs."""
+        cost = self.update(prompt, completion)
+        if times == 0:
+            cost += self.reference(prompt, completion)
+        if times == (0 if self.recompute_old_logprobs else 1):
+            cost += self.old_logprobs(prompt, completion)
         return cost

@@ -105,7 +105,7 @@ class Sizer:
 
     def _hard(self, prompts: Sequence[int], size: StepSize) -> int:
         longest = max(prompts[: size.prompts])
-        one = self.prices.update(longest, self.max_tokens) + self.prices.reference(longest, self.max_tokens)
+        one = self.prices.trained(longest, self.max_tokens, times=0)
         return self.search_bound(prompts, size) + self.reward_bound_of(prompts, size) + one
 
     def _soft(self, prompts: Sequence[int], size: StepSize, mean_completion: float) -> float:
@@ -114,7 +114,6 @@ class Sizer:
         groups = sum(self.prices.search(p, [c] * size.group_size) for p in used)
         scoring = size.group_size * sum(self.reward_bound(p, c) for p in used)
         mean_prompt = math.ceil(sum(used) / len(used))
-        trained = self.trained(size)
-        learning = self.prices.learning([(mean_prompt, c)] * min(trained, 2 * size.samples), size.samples)
-        learning += self.prices.update(mean_prompt, c) * max(0, trained - 2 * size.samples)
-        return groups + scoring + learning
+        full, rest = divmod(self.trained(size), size.samples)
+        once = [self.prices.trained(mean_prompt, c, times=times) for times in range(full + 1)]
+        return groups + scoring + size.samples * sum(once[:full]) + rest * once[full]

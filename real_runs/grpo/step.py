@@ -187,9 +187,10 @@ class Trainer:
         chosen = self._affordable(samples, chosen, self.sizer.budget - state.account.total)
         advantages = group_advantages(rewards, scale=self.options.scale_advantages).reshape(-1)
         trained = sorted({int(i) for indices in chosen for i in indices})
-        again = sorted({int(i) for indices in chosen[1:] for i in indices})
+        again = chosen if self.prices.recompute_old_logprobs else chosen[1:]
+        compared = sorted({int(i) for indices in again for i in indices})
         found: dict[str, dict[int, Row]] = {"reference": {}, "old_logprobs": {}}
-        for name, indices in (("reference", trained if self.prices.kl else []), ("old_logprobs", again)):
+        for name, indices in (("reference", trained if self.prices.kl else []), ("old_logprobs", compared)):
             if not indices:
                 continue
             cost = sum(getattr(self.prices, name)(*_lengths(samples[i])) for i in indices)
@@ -202,8 +203,9 @@ class Trainer:
         with self.ledger.phase(step, "update", cost) as phase, self.learner.policy.learning():
             tally = Tally(self.learner.costs)
             report = run_passes(
-                self.learner, samples, advantages, chosen, old=found["old_logprobs"],
-                reference=found["reference"], tally=tally, rate=self._rate(state, size),
+                self.learner, samples, advantages, chosen,
+                old=found["old_logprobs"], reference=found["reference"],
+                compare_first=self.prices.recompute_old_logprobs, tally=tally, rate=self._rate(state, size),
             )
             phase.flops, phase.executed = cost, tally.flops
         self._book(state, "update", cost, phase.seconds, seconds)
@@ -220,8 +222,7 @@ class Trainer:
             for i in indices.tolist():
                 p, c = _lengths(samples[i])
                 times = seen.get(i, 0)
-                cost = self.prices.update(p, c)
-                cost += (self.prices.reference(p, c), self.prices.old_logprobs(p, c), 0)[min(times, 2)]
+                cost = self.prices.trained(p, c, times=times)
                 if cost > left:
                     break
                 left -= cost

@@ -83,10 +83,15 @@ def run_passes(
     *,
     old: dict[int, Row],
     reference: dict[int, Row],
+    compare_first: bool,
     tally: Tally,
     rate: float,
 ) -> PassReport:
-    """Take one optimiser step per pass, at learning rate ``rate``."""
+    """Take one optimiser step per pass, at learning rate ``rate``.
+
+    ``old`` and ``reference`` hold log-probs by sample. The first pass is the old policy itself, so it uses ``old`` only
+    when ``compare_first`` asks for it.
+    """
     for group in learner.optimizer.param_groups:
         group["lr"] = rate
     report = PassReport()
@@ -100,7 +105,7 @@ def run_passes(
             batch = collate([samples[i] for i in chunk], learner.policy.device)
             found = token_logprobs(learner.policy, batch, learner.sampling)
             sampled = batch.pad([samples[i].logprobs for i in chunk])
-            behind = batch.pad([old[i] for i in chunk]) if number else None
+            behind = batch.pad([old[i] for i in chunk]) if number or compare_first else None
             parts = grpo_loss(
                 found.logp,
                 batch.mask,
@@ -142,6 +147,7 @@ def _spec(learner: Learner, samples: Sequence[Sample], indices: npt.NDArray[np.i
         clip_low=options.clip_low,
         clip_high=options.clip_high,
         beta=options.beta if learner.kl else 0.0,
+        unbiased_kl=options.unbiased_kl,
         max_completion_tokens=learner.sampling.max_tokens,
         samples=len(indices),
         tokens=sum(len(samples[int(i)].token_ids) for i in indices),
