@@ -13,16 +13,17 @@ from race.flops.architecture import Architecture, Head, MoE
 from race.flops.families import FAMILIES, Family
 from race.flops.models import builtin_config, builtin_names
 
-#: Heads by the ending of the class name in a config's ``architectures``.
-_HEADS: tuple[tuple[str, Head], ...] = (
-    ("ForCausalLM", "lm"),
-    ("ForConditionalGeneration", "lm"),
-    ("ForTokenClassification", "token-classification"),
-    ("ForSequenceClassification", "sequence-classification"),
-    ("ForProcessRewardModel", "mlp-score"),
-    ("ForPrmModel", "token-classification"),  # Skywork-o1-Open-PRM: a value head on every position
-    ("ForRewardModel", "mlp-score"),
-    ("Model", "none"),
+#: Head and, where the modelling code fixes it, number of labels, by the ending of the class name in a config's
+#: ``architectures``. The last three are remote code: Qwen2.5-Math-PRM, Skywork-o1-Open-PRM (a value head on every
+#: position) and Qwen2.5-Math-RM.
+_HEADS: tuple[tuple[str, Head, int | None], ...] = (
+    ("ForCausalLM", "lm", 0),
+    ("ForConditionalGeneration", "lm", 0),
+    ("ForTokenClassification", "token-classification", None),
+    ("ForSequenceClassification", "sequence-classification", None),
+    ("ForProcessRewardModel", "mlp-score", 2),
+    ("ForPrmModel", "token-classification", 1),
+    ("ForRewardModel", "mlp-score", 1),
 )
 
 
@@ -134,7 +135,7 @@ def _reachable(endpoint: str) -> bool:
 
 def parse(config: Mapping[str, Any], *, name: str | None = None) -> Architecture:
     """Turn the fields of a config into an ``Architecture``; ``InvalidInput`` names what is missing."""
-    name = name or config.get("_name_or_path") or config.get("model_type") or "model"
+    name = str(name or config.get("_name_or_path") or config.get("model_type") or "model")
     if isinstance(config.get("text_config"), Mapping):  # the language model of a multimodal one (Gemma 3)
         config = {**config["text_config"], "architectures": config.get("architectures")}
     model_type = config.get("model_type")
@@ -152,7 +153,7 @@ def parse(config: Mapping[str, Any], *, name: str | None = None) -> Architecture
     hidden = fields.integer("hidden_size")
     head_dim = fields.integer("head_dim", default=_head_dim(hidden, heads, fields))
     moe, sparse = _moe(family, model_type, fields, layers)
-    head, num_labels = _head(config)
+    head, num_labels = _head(config, fields)
     return Architecture(
         name=name,
         family=model_type,
@@ -215,9 +216,17 @@ def _head_dim(hidden: int, heads: int, fields: _Fields) -> int | None:
 
 
 def _rotary_dim(fields: _Fields, head_dim: int) -> int:
-    rope = fields.values.get("rope_parameters") or fields.values.get("rope_scaling") or {}
-    fraction = rope.get("partial_rotary_factor") or fields.values.get("partial_rotary_factor") or 1.0
-    return int(head_dim * float(fraction))
+    """Rotated dimensions: a fraction of the head in Phi-3, all of it elsewhere."""
+    fraction = fields.values.get("partial_rotary_factor", 1.0)
+    for group in ("rope_scaling", "rope_parameters"):
+        rope = fields.values.get(group)
+        if isinstance(rope, Mapping):
+            fraction = rope.get("partial_rotary_factor", fraction)
+    if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 < fraction <= 1:
+        raise InvalidInput(
+            f"partial_rotary_factor: {fraction!r} in the config of {fields.name} is not in (0, 1]"
+        )
+    return int(head_dim * fraction)
 
 
 def _windows(
@@ -273,18 +282,26 @@ def _moe(
         return MoE(experts, top_k, fields.integer("intermediate_size")), (True,) * layers
     shared = fields.integer("shared_expert_intermediate_size") if model_type == "qwen2_moe" else 0
     moe = MoE(experts, top_k, fields.integer("moe_intermediate_size"), shared)
-    step, dense = fields.integer("decoder_sparse_step", 1), set(fields.values.get("mlp_only_layers") or ())
+    step, dense = fields.integer("decoder_sparse_step", 1), fields.values.get("mlp_only_layers", [])
+    if not isinstance(dense, (list, tuple)):
+        raise InvalidInput(
+            f"mlp_only_layers: {dense!r} in the config of {fields.name} is not a list of layers"
+        )
     return moe, tuple(i not in dense and (i + 1) % step == 0 for i in range(layers))
 
 
-def _head(config: Mapping[str, Any]) -> tuple[Head, int]:
+def _head(config: Mapping[str, Any], fields: _Fields) -> tuple[Head, int]:
+    """Head and number of labels, from the first of ``architectures``; an LM head when there is none."""
     names = config.get("architectures") or ["ForCausalLM"]
-    for ending, head in _HEADS:
-        if str(names[0]).endswith(ending):
-            if head in ("lm", "none"):
-                return head, 0
-            labels = config.get("num_labels") or len(config.get("id2label") or ()) or 2
-            return head, int(labels)
-    raise InvalidInput(
-        f"architectures: {names[0]!r} has an unknown head; known endings: {', '.join(e for e, _ in _HEADS)}"
-    )
+    name = str(names[0]) if isinstance(names, (list, tuple)) else repr(names)
+    for ending, head, fixed in _HEADS:
+        if name.endswith(ending):
+            labels = config.get("id2label")
+            default = (
+                fixed if fixed is not None else len(labels) if isinstance(labels, Mapping) and labels else 2
+            )
+            return head, 0 if head == "lm" else fields.integer("num_labels", default)
+    if name.endswith("Model") and "For" not in name:  # the bare backbone
+        return "none", 0
+    known = ", ".join(ending for ending, _, _ in _HEADS)
+    raise InvalidInput(f"architectures: {name!r} has an unknown head; known endings: {known}, Model")

@@ -28,6 +28,7 @@ from race.flops.architecture import Architecture, check_architecture
 from race.flops.checks import check_lengths
 from race.flops.count import Convention, FlopCount
 from race.flops.lora import LoraSpec
+from race.flops.shapes import attention_linears, expert_linears, mlp_linears
 
 _Parts = Callable[[Architecture, list[int], LoraSpec | None], dict[str, int]]
 
@@ -80,15 +81,12 @@ def formula(name: str) -> Formula:
 
 def _layer_weights(arch: Architecture) -> int:
     """Matmul weights that a token passes in all layers: projections and (active) MLPs with routers."""
-    attention = 2 * arch.hidden * arch.head_dim * (arch.heads + arch.kv_heads)
     weights = 0
     for sparse in arch.sparse:
-        if sparse and arch.moe is not None:
-            moe = arch.moe
-            active = moe.top_k * moe.intermediate + moe.shared_intermediate
-            weights += attention + 3 * arch.hidden * active + arch.hidden * moe.experts
-        else:
-            weights += attention + 3 * arch.hidden * arch.intermediate
+        linears = {**attention_linears(arch), **(expert_linears(arch) if sparse else mlp_linears(arch))}
+        for name, linear in linears.items():
+            times = arch.moe.top_k if arch.moe is not None and name.startswith("expert.") else 1
+            weights += linear.n_in * linear.n_out * times
     return weights
 
 

@@ -30,6 +30,8 @@ from race.errors import InvalidInput
 from race.flops.architecture import Architecture
 from race.flops.checks import Rotary
 from race.flops.lora import LoraSpec, check_lora
+from race.flops.shapes import Linear, attention_linears, expert_linears, head_linears, head_name, mlp_linears
+from race.flops.targets import adapter_names
 from race.flops.training import Checkpointing, Training
 
 Phase = Literal["forward", "backward", "recompute"]
@@ -77,21 +79,13 @@ class _Tape:
         self._rank = rank
 
     def linear(
-        self,
-        name: str,
-        x: bool,
-        n_in: int,
-        n_out: int,
-        *,
-        kind: Kind = "linear",
-        unit: Unit = "token",
-        times: int = 1,
+        self, name: str, x: bool, shape: Linear, kind: Kind = "linear", unit: Unit = "token", times: int = 1
     ) -> bool:
         """``y = x W`` plus its adapter, if ``name`` has one. ``x`` and the result: requires grad?"""
-        out = self._weight(x, self.trained, n_in, n_out, kind, unit, times)
+        out = self._weight(x, self.trained, shape.n_in, shape.n_out, kind, unit, times)
         if name in self._adapters:
-            self._weight(x, True, n_in, self._rank, "lora", unit, times)
-            self._weight(True, True, self._rank, n_out, "lora", unit, times)
+            self._weight(x, True, shape.n_in, self._rank, "lora", unit, times)
+            self._weight(True, True, self._rank, shape.n_out, "lora", unit, times)
             out = True
         return out
 
@@ -102,104 +96,54 @@ class _Tape:
 
     def attention(self, q: bool, k: bool, v: bool, arch: Architecture, window: int | None) -> bool:
         """Scores ``Q K^T`` and context ``P V``: 2 heads head_dim per pair each, half that per half pair."""
-        cost = arch.heads * arch.head_dim
+        cost, unit = arch.heads * arch.head_dim, Pairs(window)
         scores = q or k
         for left, right in ((q, k), (scores, v)):
-            self.matmuls.append(
-                _Matmul("attention", Pairs(window), cost, cost * (left + right), left or right)
-            )
+            self.matmuls.append(_Matmul("attention", unit, cost, cost * (left + right), left or right))
         return scores or v
-
-
-_HEAD_NAMES = frozenset({"lm_head", "score"})
-
-
-def linear_names(arch: Architecture) -> tuple[str, ...]:
-    """Names of the adaptable linear layers of ``arch``, head last.
-
-    With a mixture of experts only the attention projections and the head: PEFT reads the MLP names there as
-    the stacked expert weights and folds the adapter into them on every call, which costs FLOPs per call
-    and per expert rather than per token.
-    """
-    attention = ("qkv_proj", "o_proj") if arch.fused else ("q_proj", "k_proj", "v_proj", "o_proj")
-    mlp = ("gate_up_proj", "down_proj") if arch.fused else ("gate_proj", "up_proj", "down_proj")
-    head = {"lm": ("lm_head",), "none": ()}.get(arch.head, ("score",))
-    return attention + (() if arch.moe is not None else mlp) + head
-
-
-def adapter_names(arch: Architecture, lora: LoraSpec | None) -> frozenset[str]:
-    """The linear layers that carry an adapter; ``InvalidInput`` for a target the model does not have."""
-    if lora is None:
-        return frozenset()
-    known = linear_names(arch)
-    if lora.layers is not None:
-        if lora.layers[-1] >= arch.layers:
-            raise InvalidInput(
-                f"lora.layers: {lora.layers[-1]} is not a layer of {arch.name} (0 to {arch.layers - 1})"
-            )
-        heads = _HEAD_NAMES.intersection(lora.targets)
-        if heads:
-            raise InvalidInput(
-                f"lora.layers: {', '.join(heads)} is in no decoder layer, so PEFT skips it; drop it or layers"
-            )
-    if lora.targets == "all-linear":
-        if arch.moe is not None:
-            raise InvalidInput(
-                f'lora.targets: "all-linear" on {arch.name} would fold adapters into the stacked expert '
-                f"weights, at a cost per call instead of per token; name targets out of {', '.join(known)}"
-            )
-        return frozenset(known) - (_HEAD_NAMES if lora.layers is not None else {"lm_head"})
-    unknown = sorted(set(lora.targets) - set(known))
-    if unknown:
-        raise InvalidInput(
-            f"lora.targets: {', '.join(unknown)} cannot be adapted in {arch.name}; "
-            f"known: all-linear, {', '.join(known)}"
-        )
-    return frozenset(lora.targets)
 
 
 def _layer(arch: Architecture, window: int | None, sparse: bool, x: bool, tape: _Tape) -> bool:
     """Run one decoder layer on ``tape``; returns whether its output requires grad."""
-    trained = tape.trained  # a trained norm makes its output require grad
-    hidden, q_width, kv_width = arch.hidden, arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
-    h = x or trained
+    shapes = attention_linears(arch)
+    h = x or tape.trained  # a trained norm makes its output require grad
     if arch.fused:
-        q = k = v = tape.linear("qkv_proj", h, hidden, q_width + 2 * kv_width)
+        q = k = v = tape.linear("qkv_proj", h, shapes["qkv_proj"])
     else:
-        q = tape.linear("q_proj", h, hidden, q_width)
-        k = tape.linear("k_proj", h, hidden, kv_width)
-        v = tape.linear("v_proj", h, hidden, kv_width)
+        q, k, v = (tape.linear(name, h, shapes[name]) for name in ("q_proj", "k_proj", "v_proj"))
     context = tape.attention(q, k, v, arch, window)
-    x = tape.linear("o_proj", context, q_width, hidden) or x
-    h = x or trained
-    if sparse:
-        return _experts(arch, h, tape) or x
-    if arch.fused:
-        gated = tape.linear("gate_up_proj", h, hidden, 2 * arch.intermediate)
-    else:
-        gate = tape.linear("gate_proj", h, hidden, arch.intermediate)
-        gated = tape.linear("up_proj", h, hidden, arch.intermediate) or gate
-    return tape.linear("down_proj", gated, arch.intermediate, hidden) or x
+    x = tape.linear("o_proj", context, shapes["o_proj"]) or x
+    h = x or tape.trained
+    return (_experts(arch, h, tape) if sparse else _mlp(arch, h, tape)) or x
+
+
+def _mlp(arch: Architecture, h: bool, tape: _Tape) -> bool:
+    """Gated MLP: every projection but the last reads ``h``, the last reads their product."""
+    *first, (down, shape) = mlp_linears(arch).items()
+    gated = [tape.linear(name, h, linear) for name, linear in first]
+    return tape.linear(down, any(gated), shape)
 
 
 def _experts(arch: Architecture, h: bool, tape: _Tape) -> bool:
-    """Router, ``top_k`` routed experts and the shared expert. Every token visits exactly ``top_k``."""
-    moe = arch.moe
-    assert moe is not None  # Architecture guarantees it for a sparse layer
+    """Shared expert, router and ``top_k`` routed experts. Every token visits exactly ``top_k``."""
+    assert arch.moe is not None  # an Architecture with sparse layers has it
+    shapes, top_k = expert_linears(arch), arch.moe.top_k
+
+    def run(name: str, x: bool, kind: Kind = "experts", times: int = 1) -> bool:
+        return tape.linear(name, x, shapes[name], kind, times=times)
+
     out = False
-    if moe.shared_intermediate:
-        width = moe.shared_intermediate
-        gated = tape.linear("shared_expert.gate_up", h, arch.hidden, 2 * width, kind="experts")
-        out = tape.linear("shared_expert.down", gated, width, arch.hidden, kind="experts")
-        out = tape.linear("shared_expert.gate", h, arch.hidden, 1, kind="router") or out
-    weights = tape.linear("router", h, arch.hidden, moe.experts, kind="router")
-    gated = tape.linear(
-        "experts.gate_up", h, arch.hidden, 2 * moe.intermediate, kind="experts", times=moe.top_k
-    )
-    routed = tape.linear(
-        "experts.down", gated, moe.intermediate, arch.hidden, kind="experts", times=moe.top_k
-    )
+    if arch.moe.shared_intermediate:
+        out = run("shared_expert.down", run("shared_expert.gate_up", h))
+        out = run("shared_expert.gate", h, "router") or out
+    weights = run("router", h, "router")
+    routed = run("expert.down", run("expert.gate_up", h, times=top_k), times=top_k)
     return out or weights or routed
+
+
+def _head(arch: Architecture, h: bool, tape: _Tape) -> None:
+    for shape in head_linears(arch):
+        h = tape.linear(head_name(arch), h, shape, "head", "logit")
 
 
 def _recomputed(matmuls: list[_Matmul], tail_saves: bool, checkpointing: Checkpointing) -> list[_Matmul]:
@@ -259,16 +203,6 @@ def training_rates(arch: Architecture, training: Training, rotary: Rotary = "ele
     if rotary == "matmul":
         rates[Term("forward", "rotary", "token")] = arch.rotary_dim * arch.rotary_tables
     return rates
-
-
-def _head(arch: Architecture, h: bool, tape: _Tape) -> None:
-    if arch.head == "lm":
-        tape.linear("lm_head", h, arch.hidden, arch.vocab, kind="head", unit="logit")
-    elif arch.head == "mlp-score":
-        h = tape.linear("score", h, arch.hidden, arch.hidden, kind="head", unit="logit")
-        tape.linear("score", h, arch.hidden, arch.num_labels, kind="head", unit="logit")
-    elif arch.head != "none":
-        tape.linear("score", h, arch.hidden, arch.num_labels, kind="head", unit="logit")
 
 
 def forward_rates(arch: Architecture, lora: LoraSpec | None, rotary: Rotary = "elementwise") -> Rates:

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from race.flops import Architecture, LoraSpec
-from race.flops.matmuls import linear_names
+from race.flops.targets import linear_names
 
 torch.set_num_threads(1)
 logging.set_verbosity_error()
