@@ -7,8 +7,8 @@ Shapes: B samples, C the longest completion. ``mask`` is 1 on completion tokens 
     KL      K_t  = (exp(ref_t - logp_t) - (ref_t - logp_t) - 1) * r_t    (k3, Schulman 2020)
     token loss   = L_t + beta K_t
 
-The factor r_t (``unbiased_kl``; DeepSeek-V3.2, arXiv 2512.02556) is 1 in value on the first pass but not in gradient: with
-it the gradient is that of the reverse KL, without it it is not. TRL 1.16 has it on by default.
+The factor r_t (``unbiased_kl``; DeepSeek-V3.2, arXiv 2512.02556) is 1 in value on the first pass but not in gradient:
+with it the gradient is that of the reverse KL, without it it is not. TRL 1.16 has it on by default.
 
     dapo      sum of token losses / tokens of the whole pass         (Yu et al. 2025, arXiv 2503.14476)
     grpo      mean over samples of the mean over their tokens        (Shao et al. 2024, arXiv 2402.03300)

@@ -181,10 +181,7 @@ class Trainer:
         self, state: RunState, step: int, samples: Sequence[Sample], rewards: npt.NDArray[np.float64],
         size: StepSize, seconds: dict[str, float],
     ) -> tuple[PassReport, int]:
-        chosen = passes(
-            rewards, self.sizer.trained(size), subset=self.options.subset, seed=seed_for(self.seed, step, "subset")
-        )
-        chosen = self._affordable(samples, chosen, self.sizer.budget - state.account.total)
+        chosen = self._chosen(step, samples, rewards, size, self.sizer.budget - state.account.total)
         advantages = group_advantages(rewards, scale=self.options.scale_advantages).reshape(-1)
         trained = sorted({int(i) for indices in chosen for i in indices})
         again = chosen if self.prices.recompute_old_logprobs else chosen[1:]
@@ -211,28 +208,45 @@ class Trainer:
         self._book(state, "update", cost, phase.seconds, seconds)
         return report, sum(len(indices) for indices in chosen)
 
+    def _chosen(
+        self, step: int, samples: Sequence[Sample], rewards: npt.NDArray[np.float64], size: StepSize, left: int
+    ) -> list[npt.NDArray[np.int64]]:
+        """The samples of each pass, within what is ``left`` of the budget."""
+        seed = seed_for(self.seed, step, "subset")
+        trained = self.sizer.trained(size)
+        chosen, cost = self._affordable(
+            samples, passes(rewards, trained, subset=self.options.subset, seed=seed), left
+        )
+        extra = self.sizer.extra_trained([_lengths(s) for s in samples], left - cost)
+        if extra:
+            trained = sum(map(len, chosen)) + extra
+            chosen, _ = self._affordable(
+                samples, passes(rewards, trained, subset=self.options.subset, seed=seed), left
+            )
+        return chosen
+
     def _affordable(
         self, samples: Sequence[Sample], chosen: list[npt.NDArray[np.int64]], left: int
-    ) -> list[npt.NDArray[np.int64]]:
-        """The longest prefix of the passes that ``left`` pays for, cut to the sample."""
+    ) -> tuple[list[npt.NDArray[np.int64]], int]:
+        """The longest prefix of the passes that ``left`` pays for, cut to the sample, and what it costs."""
         kept: list[npt.NDArray[np.int64]] = []
         seen: dict[int, int] = {}
+        spent = 0
         for indices in chosen:
             part = []
             for i in indices.tolist():
-                p, c = _lengths(samples[i])
                 times = seen.get(i, 0)
-                cost = self.prices.trained(p, c, times=times)
-                if cost > left:
+                cost = self.prices.trained(*_lengths(samples[i]), times=times)
+                if spent + cost > left:
                     break
-                left -= cost
+                spent += cost
                 seen[i] = times + 1
                 part.append(i)
             if part:
                 kept.append(np.array(part))
             if len(part) < len(indices):
                 break
-        return kept
+        return kept, spent
 
     def _rate(self, state: RunState, size: StepSize) -> float:
         """Learning rate of this step.

@@ -16,12 +16,12 @@ from grpo_toys import tiny_model, toy_options, toy_recipe
 
 pytest.importorskip("trl", reason="trl is not installed: pip install 'trl==1.16.*' to compare with GRPOTrainer")
 
-from real_runs.grpo.advantage import group_advantages  # noqa: E402
-from real_runs.grpo.batch import collate  # noqa: E402
-from real_runs.grpo.logprobs import token_logprobs  # noqa: E402
-from real_runs.grpo.loss import LossSpec, grpo_loss  # noqa: E402
-from real_runs.policy import Policy, build_policy  # noqa: E402
-from real_runs.rollout import Sample, Sampling  # noqa: E402
+from real_runs.grpo.advantage import group_advantages
+from real_runs.grpo.batch import collate
+from real_runs.grpo.logprobs import token_logprobs
+from real_runs.grpo.loss import LossSpec, grpo_loss
+from real_runs.policy import Policy, build_policy
+from real_runs.rollout import Sample, Sampling
 
 GROUP, PROMPTS, LIMIT = 4, 3, 9
 WORDS = [f"w{i}" for i in range(10)]
@@ -145,7 +145,8 @@ def test_loss_gradient_and_advantages(
     theirs.backward()
     spec = LossSpec(**{
         "loss": "dapo", "ratio_level": "token", "clip_low": 0.2, "clip_high": 0.28, "beta": 0.0,
-        "unbiased_kl": False, "max_completion_tokens": LIMIT, "samples": len(samples), "tokens": int(collated.mask.sum()), **race,
+        "unbiased_kl": False, "max_completion_tokens": LIMIT, "samples": len(samples),
+        "tokens": int(collated.mask.sum()), **race,
     })
     parts = grpo_loss(
         token_logprobs(policy, collated, sampling).logp, collated.mask,

@@ -66,7 +66,8 @@ def test_padding_does_not_matter(loss: str) -> None:
 
 @pytest.mark.parametrize(
     ("advantage", "shift", "moves"),
-    [(1.0, 0.5, False), (1.0, -0.5, True), (-1.0, 0.5, True), (-1.0, -0.5, False), (1.0, 0.26, False), (1.0, 0.2, True)],
+    [(1.0, 0.5, False), (1.0, -0.5, True), (-1.0, 0.5, True), (-1.0, -0.5, False), (1.0, 0.26, False),
+     (1.0, 0.2, True)],
 )
 def test_clipping_stops_the_gradient_only_where_it_pays(advantage: float, shift: float, moves: bool) -> None:
     # Clip-higher: a ratio of e^0.2 = 1.22 lies inside [0.8, 1.28], e^0.26 = 1.30 does not.
