@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from race.errors import CannotDo, InvalidInput
 from race.flops import Architecture, builtin_names
+from race.flops.families import FAMILIES
 
 QWEN = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -234,3 +237,36 @@ def test_hub_ids_when_offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(CannotDo, match=r"the hub cannot be reached"):
         Architecture.from_config("nobody/no-such-model")
+
+
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 9),
+    st.floats(),
+    st.text(max_size=3),
+    st.lists(st.integers(0, 3), max_size=4),
+)
+FIELDS = (*QWEN, "head_dim", "sliding_window", "use_sliding_window", "max_window_layers", "layer_types")
+MORE = (
+    "rope_parameters",
+    "rope_scaling",
+    "num_experts",
+    "num_experts_per_tok",
+    "mlp_only_layers",
+    "id2label",
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.sampled_from(sorted(FAMILIES)), st.dictionaries(st.sampled_from([*FIELDS, *MORE, "text_config"]), JUNK)
+)
+def test_junk_is_an_architecture_or_one_clear_line(family: str, junk: dict[str, Any]) -> None:
+    message = "field: "
+    try:
+        assert Architecture.from_config({**QWEN, "model_type": family, **junk}).params() > 0
+    except InvalidInput as error:
+        message = str(error)
+    assert ": " in message
+    assert "\n" not in message

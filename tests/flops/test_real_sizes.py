@@ -58,10 +58,10 @@ def test_generation_of_qwen() -> None:
     def generate() -> None:
         cache = DynamicCache(config=model.config)
         run(model, 200, 200, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        for fed in range(1, 12):
+        for fed in range(1, 5):
             run(model, 1, 200 + fed, past_key_values=cache, use_cache=True, logits_to_keep=1)
 
     with torch.no_grad():
         truth = counted(generate)
     arch = Architecture.from_config("qwen2.5-1.5b")
-    assert generate_flops(arch, [200], [12], lora=lora, attention="full", rotary=ROTARY).total == truth
+    assert generate_flops(arch, [200], [5], lora=lora, attention="full", rotary=ROTARY).total == truth
