@@ -11,6 +11,7 @@ Speaks JSON on the stream FD, one message and one reply at a time: ``["fork"]`` 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import os
@@ -80,6 +81,7 @@ def _send(control: socket.socket, message: list[object]) -> None:
 def _grade_forever(link: socket.socket, memory: int) -> None:
     """A grading process: read a pair, answer a verdict, until the other end closes."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _die_with_parent()
     if sys.platform.startswith("linux"):  # elsewhere the kernel ignores or refuses an address-space limit
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     while True:
@@ -88,6 +90,19 @@ def _grade_forever(link: socket.socket, memory: int) -> None:
             return
         gold, completion = json.loads(request)
         link.sendall(frame(json.dumps(_guarded(gold, completion).to_list()).encode()))
+
+
+def _die_with_parent() -> None:
+    """A zygote that was killed cannot take its children along, and one of them may be in an endless computation.
+
+    Linux does it for us; elsewhere such a process ends when it next reads from its closed socket.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() == 1:  # the zygote died before the line above
+        os._exit(1)
 
 
 def _guarded(gold: str, completion: str) -> Verdict:

@@ -84,6 +84,21 @@ def test_the_zygote_is_restarted_when_it_was_killed() -> None:
         assert pool.grade([("1", "1")])[0].outcome == "right"
 
 
+def test_a_killed_zygote_leaves_no_process_computing_for_ever() -> None:
+    with Grader(workers=1, timeout=TIMEOUT, cache=0) as pool:
+        pool.grade([("1", "1")])
+        (zygote,) = [c for c in psutil.Process().children() if "zygote" in " ".join(c.cmdline()) and is_newest(c)]
+        busy = zygote.children()
+        assert busy
+        grading = threading.Thread(target=pool.grade, args=([hanging(1)],))
+        grading.start()
+        time.sleep(TIMEOUT / 4)
+        zygote.kill()
+        _, alive = psutil.wait_procs(busy, timeout=5)
+        grading.join()
+        assert alive == []
+
+
 def is_newest(process: psutil.Process) -> bool:
     zygotes = [c for c in psutil.Process().children() if "zygote" in " ".join(c.cmdline())]
     return process.pid == max(zygotes, key=lambda c: c.create_time()).pid
