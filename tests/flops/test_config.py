@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +271,12 @@ def test_junk_is_an_architecture_or_one_clear_line(family: str, junk: dict[str, 
         message = str(error)
     assert ": " in message
     assert "\n" not in message
+
+
+def test_the_nano_ladder_is_the_one_that_is_trained() -> None:
+    from real_runs.nano.schedules import POLICY_SCHEDULES, PRM_SCHEDULES, config
+
+    for name, schedule in {**POLICY_SCHEDULES, **PRM_SCHEDULES}.items():
+        head = "Qwen2ForTokenClassification" if name in PRM_SCHEDULES else "Qwen2ForCausalLM"
+        fields = {"model_type": "qwen2", "architectures": [head], **config(schedule)}
+        assert replace(Architecture.from_config(fields), name=name) == Architecture.from_config(name)
