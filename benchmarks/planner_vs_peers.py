@@ -40,20 +40,16 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two threads on a 50-point GP are slower than one
 
 import numpy as np
-import numpy.typing as npt
 
 from planner import NoProposal, PilotSpace, Planner
 from planner.grid import isoflop_grid
 from planner.seeds import trial_seed
-from planner.slices import BudgetSlice
 from planner.space import Cell
 from race.allocation import REGIMES
 from race.ladder import Ladder, ladder
-from race.records import PilotRecord, PilotSpec
 from race.rewards import REWARD_SYSTEMS
-from race.simulator import Settings, Worlds, run_world, simulate
+from race.simulator.worlds import Truth, World, alien_worlds, own_worlds
 
-FloatArray = npt.NDArray[np.float64]
 PEER_SIZES = (1 / 16, 1 / 8)
 BUDGETS = ("3e18", "1e19", "3e19", "1e20")
 WITHIN = 0.01
@@ -62,23 +58,18 @@ CHECKPOINTS = (0.1, 0.25, 0.5, 1.0)
 
 @dataclass(frozen=True)
 class Problem:
-    """One world with one question, and what only the benchmark may know: the truth.
-
-    ``world`` is a callable spec -> record; ``truth`` gives noiseless values at a table of settings.
-    """
+    """One world with one question; ``truth`` is what only the benchmark may look at."""
 
     family: str
-    name: str
+    world: World
     seed: int
     budget: str
     reward: str
     rungs: Ladder = field(repr=False)
-    world: Callable[[PilotSpec], PilotRecord] = field(repr=False)
-    truth: Callable[[Settings], FloatArray] = field(repr=False)
 
     @property
     def key(self) -> str:
-        return f"{self.family}/{self.name}/{self.budget}/{self.reward}"
+        return f"{self.world.name}/{self.budget}/{self.reward}"
 
     @cached_property
     def space(self) -> PilotSpace:
@@ -88,23 +79,9 @@ class Problem:
         size = int(share * self.space.pilot_budget)
         return PilotSpace.build(self.rungs, budget=self.budget, reward=self.reward, sizes=[size])
 
-    def value(self, model: int, rho: float) -> float:
-        """Noiseless value of a setting at the real budget."""
-        return float(self.truth(self.space.settings([Cell(model, 0, 0, rho)], self.space.budget))[0])
-
     @cached_property
-    def landscape(self) -> dict[str, Any]:
-        """Best setting, its regime and the range of the whole slice at the real budget."""
-        on = BudgetSlice.build(self.space, points=121)
-        values = self.truth(on.settings)
-        optimum = on.optima(values[None])
-        return {
-            "best": float(max(optimum.value[0], values.max())),
-            "rho": float(optimum.rho[0]),
-            "model": on.lines[int(optimum.line[0])][1],
-            "regime": REGIMES[int(optimum.regime[0])],
-            "range": float(np.ptp(values[on.affordable.ravel()])),
-        }
+    def truth(self) -> Truth:
+        return self.world.truth(self.rungs, self.space.recipes[0], self.space.budget)
 
 
 @dataclass(frozen=True)
@@ -134,7 +111,7 @@ def race(problem: Problem) -> Iterator[Step]:
             float(planner.proposer.slice.rhos[line, point]),
             {
                 "regimes": dict(view.regimes),
-                "rho": [view.rho.lo, view.rho.hi],
+                "rho_star": [view.rho.mean, view.rho.lo, view.rho.hi],
                 "value": [view.value.lo, view.value.hi],
             },
         )
@@ -306,15 +283,9 @@ def problems(family: str, count: int) -> Iterator[Problem]:
     """``count`` problems: every world with one budget and one reward system, in a fixed rotation."""
     rungs = ladder("qwen2.5")
     rewards = tuple(REWARD_SYSTEMS)
-    for index in range(count):
+    for index, world in enumerate({"own": own_worlds, "alien": alien_worlds}[family](count)):
         reward, budget = rewards[index % len(rewards)], BUDGETS[(index // len(rewards)) % len(BUDGETS)]
-        # Far from the seeds of the planner's own ensemble: no world is one of its prior's members.
-        world = Worlds.prior(1, seed=1_000_000 + index)
-        yield Problem(
-            family, f"own-{index}", index, budget, reward, rungs,
-            world=lambda spec, w=world: run_world(w, spec),
-            truth=lambda settings, w=world: simulate(w, settings, targets=("native",))["native"][0],
-        )  # fmt: skip
+        yield Problem(family, world, index, budget, reward, rungs)
 
 
 # ---------------------------------------------------------------- running and scoring
@@ -323,13 +294,13 @@ def problems(family: str, count: int) -> Iterator[Problem]:
 def run_one(problem: Problem, method: str, share: float | None) -> dict[str, Any]:
     start = time.perf_counter()
     steps = METHODS[method](problem) if share is None else METHODS[method](problem, share)
-    truth, rows = problem.landscape, []
+    truth, rows = problem.truth, []
     for step in steps:
-        value = problem.value(step.model, step.rho)
+        value = truth.value_at(problem.rungs.models[step.model].name, step.rho)
         rows.append(
             {
                 "spent": step.spent / problem.space.pilot_budget,
-                "regret": max(truth["best"] - value, 0.0) / max(truth["range"], 1e-12),
+                "regret": max(truth.value - value, 0.0) / max(truth.range, 1e-12),
                 "model": step.model,
                 "rho": step.rho,
                 "true_value": value,
@@ -341,7 +312,13 @@ def run_one(problem: Problem, method: str, share: float | None) -> dict[str, Any
         "family": problem.family,
         "method": method,
         "share": share,
-        "truth": truth,
+        "truth": {
+            "model": [m.name for m in problem.rungs.models].index(truth.model),
+            "rho": truth.rho,
+            "regime": truth.regime,
+            "value": truth.value,
+            "range": truth.range,
+        },
         "steps": rows,
         "seconds": time.perf_counter() - start,
     }
@@ -426,7 +403,7 @@ def our_claims(runs: list[dict[str, Any]], share: float) -> dict[str, Any]:
     return {
         "regime_right": share_interval([a == truth["regime"] for a, (_, truth) in zip(label, rows, strict=True)]),
         "model_right": share_interval([row["model"] == truth["model"] for row, truth in rows]),
-        "rho_coverage": share_interval([row["rho"][0] <= truth["rho"] <= row["rho"][1] for row, truth in rows]),
+        "rho_coverage": share_interval([r["rho_star"][1] <= truth["rho"] <= r["rho_star"][2] for r, truth in rows]),
         "value_coverage": share_interval([row["value"][0] <= row["true_value"] <= row["value"][1] for row, _ in rows]),
         "regime_ece": calibration_error([row["regimes"] for row, _ in rows], [truth["regime"] for _, truth in rows]),
     }
@@ -501,7 +478,7 @@ def table(summary: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--worlds", type=int, default=60, help="worlds of each family")
-    parser.add_argument("--families", default="own", help="comma-separated")
+    parser.add_argument("--families", default="own,alien", help="comma-separated")
     parser.add_argument("--methods", default=",".join(METHODS), help="comma-separated")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "planner_vs_peers")
     options = parser.parse_args()

@@ -6,12 +6,18 @@ correlated beliefs (Frazier, Powell, Dayanik 2009),
 
     KG(c) = E_Z max_d (m_d + s_dc Z) - max_d m_d,    s_dc = Cov(f_d, z_c) / sqrt(Var(z_c) + noise_c),   Z ~ N(0, 1)
 
-where z_c is what pilot c measures, at its own small budget. Two things are added:
+where z_c is what pilot c measures, at its own small budget. Three things are added:
 
 - Cost. KG is divided by the pilot's FLOPs, since the pilot budget is a sum of FLOPs and not a number of trials.
 - Replication. Information is not concave: one cheap noisy pilot may change no decision where four would, and a
   planner that asks only about the next pilot then sees no gain in any. As in Frazier's KG(*), the gain per FLOP is
   maximised over n = 1, 2, 4, ... repetitions that still fit the remaining budget.
+
+- Doubt. When no pilot could overturn the decision the gain is zero everywhere and says nothing about which pilot to
+  run. It may also be the beliefs that are too sure of themselves: the simulator in the prior can be wrong in ways it
+  does not know. So the covariance is inflated, standard deviations by 2, 4, ... up to 16, until the best pilot is
+  expected to gain a thousandth of the slice's range: the pilot that would matter first if beliefs were too narrow is
+  the one that tests them best.
 
 Pilots that are running are conditioned on before anything is scored (`Surrogate.condition`): their outcome is
 unknown, but not how much it will tell. This is what keeps parallel proposals apart.
@@ -23,7 +29,7 @@ Notation (shapes)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -34,6 +40,8 @@ IntArray = npt.NDArray[np.int64]
 
 QUANTILES = 65
 MAX_REPLICATES = 8
+WORTH = 1e-3
+MAX_DOUBT = 16.0
 _NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / QUANTILES) for i in range(QUANTILES)])
 
 
@@ -84,6 +92,46 @@ def expected_gain(mean: FloatArray, swing: FloatArray) -> FloatArray:
     # Rounding of a sum of equal numbers must not look like information.
     gain[gain < 1e-12] = 0.0
     return gain
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What the acquisition says about every candidate, shapes (C,).
+
+    Attributes
+    ----------
+    per_flop
+        Best gain per FLOP over repetitions, under ``doubt``; what is maximised.
+    single
+        Expected gain of one pilot under the beliefs as they are.
+    doubt
+        Factor by which standard deviations had to be inflated for any pilot to matter; 1 is none.
+    """
+
+    per_flop: FloatArray
+    single: FloatArray
+    doubt: float
+
+
+def score(beliefs: Beliefs, cost: FloatArray, remaining: float) -> Scores:
+    """Score every candidate.
+
+    Parameters
+    ----------
+    beliefs
+        Given the pilots that are running.
+    cost
+        FLOPs of each candidate, shape (C,).
+    remaining
+        FLOPs left in the pilot budget.
+    """
+    per_flop, single = gain_per_flop(beliefs, cost, remaining)
+    spread = float(np.ptp(beliefs.mean[beliefs.slope > 0])) if (beliefs.slope > 0).any() else 0.0
+    first, doubt, most = single, 1.0, single
+    while most.max() < WORTH * spread and doubt < MAX_DOUBT:
+        doubt *= 2
+        per_flop, most = gain_per_flop(replace(beliefs, cov=doubt**2 * beliefs.cov), cost, remaining)
+    return Scores(per_flop, first, doubt)
 
 
 def gain_per_flop(beliefs: Beliefs, cost: FloatArray, remaining: float) -> tuple[FloatArray, FloatArray]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.acquisition import gain_per_flop
+from planner.acquisition import score
 from planner.beliefs import form_beliefs
 from planner.decision import Decision, decide
 from planner.grid import candidates, start_grid
@@ -45,11 +45,14 @@ class Proposal:
         ``grid`` or ``gain``.
     gain
         Expected reduction of regret by this one pilot, in units of the target; ``None`` on the grid.
+    doubt
+        How far beliefs had to be widened for any pilot to matter (see `planner.acquisition`); 1 is not at all.
     """
 
     cell: Cell
     reason: str
     gain: float | None = None
+    doubt: float = 1.0
 
 
 @dataclass
@@ -122,12 +125,16 @@ class Proposer:
             for cell in start_grid(self.space, self.start_count):
                 if self.space.affordable(cell, remaining) and not self._asked(cell, progress):
                     return Proposal(cell, "grid")
-        able = [cell for cell in self._cells if self.space.sizes[cell.size] <= remaining]
+        able = self.able(remaining)
         if fixed:
             able = _matching(able, self.space, fixed, remaining)
         if not able:
             raise NoProposal(self._why_nothing(progress, remaining))
         return self._best(able, progress, remaining)
+
+    def able(self, remaining: float) -> list[Cell]:
+        """Candidates that ``remaining`` pilot FLOPs pay for."""
+        return [cell for cell in self._cells if self.space.sizes[cell.size] <= remaining]
 
     def ensure_something(self, progress: Progress) -> None:
         """Raise `NoProposal` when no pilot fits; cheap."""
@@ -159,9 +166,9 @@ class Proposer:
             beliefs = form_beliefs(surrogate, self.slice, self._table, only=only)
         else:
             beliefs = form_beliefs(surrogate, self.slice, self.space.settings(able, cost))
-        per_flop, single = gain_per_flop(beliefs, cost, remaining)
-        best = int(per_flop.argmax())
-        return Proposal(able[best], "gain", float(single[best]))
+        scores = score(beliefs, cost, remaining)
+        best = int(scores.per_flop.argmax())
+        return Proposal(able[best], "gain", float(scores.single[best]), scores.doubt)
 
     @cached_property
     def _cells(self) -> list[Cell]:

@@ -10,7 +10,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from planner import trials
-from planner.pruning import NEGLIGIBLE, check_running
+from planner.pruning import WORTH, check_running
 from planner.sampler import RaceSampler
 from race.allocation import step_allocation
 from race.errors import InvalidInput
@@ -18,19 +18,19 @@ from race.records import Curve, PilotRecord, PilotSpec
 
 
 class RacePruner(BasePruner):
-    """Prunes a trial whose end can no longer change the decision.
+    """Prunes a trial whose end can no longer change the decision (see `planner.pruning`).
 
     Parameters
     ----------
     sampler
         The study's sampler: it knows the space and the surrogate.
-    negligible
-        Expected reduction of regret, in units of the target, below which a pilot is not worth finishing.
+    worth
+        Gain per FLOP of finishing a pilot, relative to the best other one, below which it is not finished.
     """
 
-    def __init__(self, sampler: RaceSampler, *, negligible: float = NEGLIGIBLE) -> None:
+    def __init__(self, sampler: RaceSampler, *, worth: float = WORTH) -> None:
         self._sampler = sampler
-        self._negligible = negligible
+        self._worth = worth
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
         """True when the rest of ``trial`` is not worth its FLOPs."""
@@ -42,7 +42,7 @@ class RacePruner(BasePruner):
         spec = PilotSpec.from_dict(stored)
         progress = self._sampler.progress(study)
         found = check_running(
-            self._sampler.proposer, progress, spec, self._so_far(trial, spec), negligible=self._negligible
+            self._sampler.proposer, progress, spec, self._so_far(trial, spec), worth=self._worth
         )
         return found is not None
 

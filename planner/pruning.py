@@ -1,7 +1,9 @@
-"""Pruning: a running pilot that can no longer change the decision.
+"""Pruning: a running pilot whose end can no longer change the decision.
 
 What is left to learn from a pilot is its value at the end of its budget, given its curve so far. When the expected
-reduction of regret from that is negligible, the rest of its FLOPs are better spent elsewhere.
+reduction of regret that the rest of it buys, per FLOP, is a small part of what the best other pilot buys, the rest is
+better spent there. Both are scored under the same doubt (`planner.acquisition`): a planner that is sure of itself
+would otherwise prune the very pilots it runs to test whether it may be.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.acquisition import expected_gain
+from planner.acquisition import gain_per_flop, score
 from planner.beliefs import form_beliefs
 from planner.progress import Progress
 from planner.proposer import Proposer
@@ -19,31 +21,39 @@ from race.errors import InvalidInput
 from race.records import PilotRecord, PilotSpec
 from race.units import format_flops
 
-# In units of the target: a thousandth of a percentage point of regret.
-NEGLIGIBLE = 1e-5
+# Of the best other pilot's gain per FLOP.
+WORTH = 0.1
 # A curve cut earlier says little about its own end, and a surrogate fitted to it even less.
 MIN_DONE = 0.25
 
 
 @dataclass(frozen=True)
 class Prune:
-    """Stop this pilot: what finishing it was expected to gain, and a sentence for people."""
+    """Stop this pilot.
 
-    gain: float
+    Attributes
+    ----------
+    ratio
+        Gain per FLOP of finishing it, relative to the best other pilot's.
+    reason
+        A sentence for people.
+    """
+
+    ratio: float
     reason: str
 
 
 def check_running(
-    proposer: Proposer, progress: Progress, spec: PilotSpec, so_far: PilotRecord, *, negligible: float = NEGLIGIBLE
+    proposer: Proposer, progress: Progress, spec: PilotSpec, so_far: PilotRecord, *, worth: float = WORTH
 ) -> Prune | None:
-    """`Prune` when finishing ``spec`` can no longer change the decision, else ``None``.
+    """`Prune` when the rest of ``spec`` is better spent elsewhere, else ``None``.
 
     Parameters
     ----------
     so_far
         Its record up to now: curves and FLOPs spent.
-    negligible
-        Expected reduction of regret below which the rest is not worth running.
+    worth
+        Least gain per FLOP, relative to the best other pilot, for which it is finished.
 
     Raises
     ------
@@ -54,23 +64,30 @@ def check_running(
     if spec.model not in space.ladder or spec.reward not in space.rewards:
         raise InvalidInput(f"spec: found {spec.model} with reward {spec.reward}, which is outside this plan's space")
     curve = so_far.curves.get(space.target)
-    if curve is None or curve.flops[-1] < MIN_DONE * spec.budget:
+    left = spec.budget - so_far.flops.total
+    if curve is None or curve.flops[-1] < MIN_DONE * spec.budget or left <= 0:
         return None
     others = tuple(p for p in progress.pilots if p.spec != spec)
     known = replace(progress, pilots=others, evidence=(*progress.evidence, so_far))
-    surrogate = proposer.surrogate(known).condition(proposer.running(known), space.target)
+    remaining = space.pilot_budget - known.spent - so_far.flops.total
+    able = proposer.able(remaining)
+    if not able:
+        return None  # nothing else can be bought with what would be saved
     model = [m.name.lower() for m in space.models].index(spec.model.lower())
-    here = space.settings([Cell(model, space.rewards.index(spec.reward), 0, spec.rho)], [spec.budget])
-    beliefs = form_beliefs(surrogate, proposer.slice, here)
-    decisions = len(beliefs.mean)
-    cross = beliefs.slope[:, None] * beliefs.cov[:decisions, decisions:]
-    spread = np.sqrt(np.maximum(np.diag(beliefs.cov)[decisions:] + beliefs.noise, 1e-18))
-    gain = float(expected_gain(beliefs.mean, cross / spread)[0])
-    if gain >= negligible:
+    own = Cell(model, space.rewards.index(spec.reward), 0, spec.rho)
+    cost = np.array([left, *(space.sizes[cell.size] for cell in able)], dtype=np.float64)
+    settings = space.settings([own, *able], [spec.budget, *cost[1:]])
+    surrogate = proposer.surrogate(known).condition(proposer.running(known), space.target)
+    beliefs = form_beliefs(surrogate, proposer.slice, settings)
+    doubt = score(beliefs, cost, remaining).doubt
+    _, single = gain_per_flop(replace(beliefs, cov=doubt**2 * beliefs.cov), cost, remaining)
+    rate = single / cost
+    best = float(rate[1:].max())
+    ratio = float(rate[0]) / best if best > 0 else float("inf")
+    if ratio >= worth:
         return None
-    left = max(spec.budget - so_far.flops.total, 0)
     return Prune(
-        gain,
-        f"finishing it would lower the expected regret by {gain:.1e}, below {negligible:.1e}; "
-        f"{format_flops(left) if left else 'no'} FLOPs are saved",
+        ratio,
+        f"per FLOP, the {format_flops(left)} FLOPs it has left would lower the expected regret {ratio:.2g} times as "
+        f"much as the best other pilot, below {worth:g}",
     )

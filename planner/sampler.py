@@ -119,7 +119,7 @@ class RaceSampler(BaseSampler):
         trial.set_user_attr(trials.SPEC, spec.to_dict())
         why = self._why.pop(trial.number, None)
         if why is not None:
-            trial.set_user_attr(WHY, {"by": why.reason, "expected_gain": why.gain})
+            trial.set_user_attr(WHY, {"by": why.reason, "expected_gain": why.gain, "doubt": why.doubt})
         return spec
 
     def report(self, trial: Trial, record: PilotRecord) -> float:

@@ -38,29 +38,45 @@ def planner(rungs: Ladder, bump: World) -> Planner:
 
 def test_a_pilot_that_can_still_teach_goes_on(planner: Planner, bump: World) -> None:
     spec = planner.ask()
-    assert planner.check(spec, cut(bump(spec), 3)) is None
+    # The pilot with the greatest gain per FLOP, a quarter done, still has most of it ahead.
+    found = check_running(planner.proposer, planner.progress, spec, cut(bump(spec), 3), worth=0.0)
+    assert found is None
 
 
 def test_a_pilot_that_cannot_change_the_decision_is_pruned(planner: Planner, bump: World) -> None:
     spec = planner.ask()
     so_far = cut(bump(spec), 4)
-    found = check_running(planner.proposer, planner.progress, spec, so_far, negligible=1.0)
+    found = check_running(planner.proposer, planner.progress, spec, so_far, worth=1e9)
     assert found is not None
-    assert found.gain < 1.0
-    assert "FLOPs are saved" in found.reason
+    assert 0 <= found.ratio < 1e9
+    assert "per FLOP" in found.reason
+
+
+def test_a_pilot_far_from_the_decision_is_worth_less(planner: Planner, bump: World) -> None:
+    """Of two pilots cut at the same point, the one the acquisition likes least is pruned first."""
+    cells = planner.proposer.able(planner.remaining)
+    found = {}
+    for index, cell in enumerate(cells[:: max(1, len(cells) // 12)]):
+        spec = planner.space.spec(cell, seed=index)
+        ahead = planner.progress.with_running([spec])
+        prune = check_running(planner.proposer, ahead, spec, cut(bump(spec), 4), worth=1e9)
+        if prune is not None:
+            found[cell] = prune.ratio
+    assert len(found) > 6
+    assert min(found.values()) < 0.5 * max(found.values())
 
 
 def test_nothing_is_pruned_in_its_first_quarter(planner: Planner, bump: World) -> None:
     spec = planner.ask()
-    assert check_running(planner.proposer, planner.progress, spec, cut(bump(spec), 2), negligible=1.0) is None
+    assert check_running(planner.proposer, planner.progress, spec, cut(bump(spec), 2), worth=1e9) is None
 
 
 def test_pruning_more_is_what_a_larger_threshold_does(planner: Planner, bump: World) -> None:
     spec = planner.ask()
     so_far = cut(bump(spec), 4)
     pruned = [
-        check_running(planner.proposer, planner.progress, spec, so_far, negligible=limit) is not None
-        for limit in (0.0, 1e-6, 1e-3, 1.0)
+        check_running(planner.proposer, planner.progress, spec, so_far, worth=limit) is not None
+        for limit in (0.0, 1e-3, 1.0, 1e9)
     ]
     assert pruned == sorted(pruned)
     assert pruned[0] is False
@@ -75,7 +91,7 @@ def test_a_pilot_outside_the_space_is_refused(planner: Planner, bump: World) -> 
 def test_the_optuna_pruner(rungs: Ladder, bump: World) -> None:
     sampler = RaceSampler(rungs, budget="1e19", reward="sparse")
     study = optuna.create_study(
-        direction="maximize", sampler=sampler, pruner=RacePruner(sampler, negligible=1.0)
+        direction="maximize", sampler=sampler, pruner=RacePruner(sampler, worth=1e9)
     )
 
     def objective(trial: optuna.Trial) -> float:
