@@ -263,7 +263,7 @@ class _Run:
             self._evaluate(trainer, state)
             self._save(trainer, state)
         while not state.counts.unstable:
-            problems = self._problems(state.step)
+            problems = self._problems(trainer.learner.policy, state.step)
             size = trainer.sizer.next_size(
                 [len(p.prompt_ids) for p in problems], state.account.total,
                 state.mean_completion(self.spec.recipe.completion_tokens),
@@ -283,14 +283,22 @@ class _Run:
         self._save(trainer, state)
         self._report(state)
 
-    def _problems(self, step: int) -> list[Problem]:
+    def _problems(self, policy: Policy, step: int) -> list[Problem]:
+        context = getattr(policy.causal_lm.config, "max_position_embeddings", None) or 10**9
         count = self.spec.recipe.prompts_per_step
         problems = list(self.task.train_problems(seed=self.spec.seed, step=step, count=count))
         if len(problems) != count:
             raise CannotDo(f"task: {self.task.name!r} gave {len(problems)} problems for step {step}, not {count}")
         for problem in problems:
-            if not problem.prompt_ids:
+            length = len(problem.prompt_ids)
+            if not length:
                 raise InvalidInput(f"task: problem {problem.id!r} has an empty prompt; drop it from the data")
+            if length + self.sampling.max_tokens > context:
+                raise InvalidInput(
+                    f"task: problem {problem.id!r} has a prompt of {length} tokens, which with "
+                    f"{self.sampling.max_tokens} for the completion is beyond the model's context of {context}; "
+                    "filter long prompts or lower max_completion_tokens"
+                )
         return problems
 
     def _evaluate(self, trainer: Trainer, state: RunState) -> None:
