@@ -1,5 +1,6 @@
 """Data for real runs: files and hub data sets to problems with validated answers."""
 
+from real_runs.data.build import text_task
 from real_runs.data.chat import INSTRUCTION, Chat
 from real_runs.data.hub import NAMED, load_rows
 from real_runs.data.rows import Row, Rows, read_rows, rows_of
@@ -17,4 +18,5 @@ __all__ = [
     "load_rows",
     "read_rows",
     "rows_of",
+    "text_task",
 ]

@@ -19,9 +19,10 @@ from race.flops import Architecture
 from real_runs.policy import pick_device
 from real_runs.prm.formats import SEPARATOR, SeparatorFormat, StepFormat, TokenLabelFormat
 from real_runs.prm.qwen import ARCHITECTURE, load_qwen_prm
-from real_runs.prm.scorer import Logits, TorchPrm
+from real_runs.prm.scorer import Logits, StepPrm, TorchPrm
 
 Format = Literal["auto", "separator", "token-labels"]
+Engine = Literal["torch", "vllm"]
 
 
 def load_prm(
@@ -34,7 +35,9 @@ def load_prm(
     max_tokens: int | None = None,
     batch_tokens: int = 16_384,
     trust_remote_code: bool = False,
-) -> TorchPrm:
+    engine: Engine = "torch",
+    memory: float = 0.35,
+) -> StepPrm:
     """Load a process reward model from a folder or the hub.
 
     Parameters
@@ -47,6 +50,8 @@ def load_prm(
         Longest input; default: the checkpoint's context.
     trust_remote_code
         Run the checkpoint's own modelling code. Off, and only needed for architectures other than these two.
+    engine, memory
+        ``torch``, or ``vllm`` for the Qwen2.5-Math-PRM layout with this share of the GPU's memory (GiB on a CPU).
 
     Raises
     ------
@@ -59,26 +64,40 @@ def load_prm(
         raise InvalidInput(f"step_format: found {step_format!r}; allowed are auto, separator, token-labels")
     if dtype not in ("float32", "bfloat16", "float16"):
         raise InvalidInput(f"dtype: found {dtype!r}; allowed are float32, bfloat16, float16")
+    if engine not in ("torch", "vllm"):
+        raise InvalidInput(f"engine: found {engine!r}; allowed are torch, vllm")
     config = _config(path, trust_remote_code)
     kind = (getattr(config, "architectures", None) or [""])[0]
-    model, logits, default = _model(path, kind, config, getattr(torch, dtype), trust_remote_code)
-    chosen = default if step_format == "auto" else step_format
+    labels_head = kind.endswith("ForTokenClassification")
+    head: Any = "token-classification" if labels_head else "mlp-score"
+    architecture = Architecture.from_config(config, head=head, num_labels=int(getattr(config, "num_labels", 2)))
+    chosen = ("token-labels" if labels_head else "separator") if step_format == "auto" else step_format
     tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
     formatter: StepFormat
     if chosen == "separator":
         formatter = SeparatorFormat(tokenizer, separator=separator or SEPARATOR)
     else:
         formatter = TokenLabelFormat(tokenizer, separator=separator or "\n")
-    labels = int(getattr(config, "num_labels", 2))
-    head: Any = "token-classification" if kind.endswith("ForTokenClassification") else "mlp-score"
+    name = path.rstrip("/").rsplit("/", 1)[-1]
+    longest = max_tokens or int(config.max_position_embeddings)
+    target = pick_device(device)
+    if engine == "vllm":
+        if kind != ARCHITECTURE:
+            raise InvalidInput(f"engine: found vllm with a {kind}; allowed is {ARCHITECTURE}, or engine = torch")
+        from real_runs.prm.vllm import VllmPrm
+
+        return VllmPrm(
+            name, path, formatter, architecture, max_tokens=longest, dtype=dtype, device=target.type, memory=memory
+        )
+    model, logits = _model(path, kind, config, getattr(torch, dtype), trust_remote_code)
     pad = tokenizer.pad_token_id
     return TorchPrm(
-        path.rstrip("/").rsplit("/", 1)[-1],
-        model.to(pick_device(device)),
+        name,
+        model.to(target),
         logits,
         formatter,
-        Architecture.from_config(config, head=head, num_labels=labels),
-        max_tokens=max_tokens or int(config.max_position_embeddings),
+        architecture,
+        max_tokens=longest,
         pad_id=int(pad) if pad is not None else 0,
         batch_tokens=batch_tokens,
     )
@@ -97,10 +116,10 @@ def _config(path: str, trust_remote_code: bool) -> PretrainedConfig:
 
 def _model(
     path: str, kind: str, config: PretrainedConfig, dtype: torch.dtype, trust_remote_code: bool
-) -> tuple[nn.Module, Logits, Format]:
+) -> tuple[nn.Module, Logits]:
     if kind == ARCHITECTURE:
         qwen = load_qwen_prm(path, dtype=dtype)
-        return qwen, lambda ids, mask: qwen(ids, attention_mask=mask), "separator"
+        return qwen, lambda ids, mask: qwen(ids, attention_mask=mask)
     if kind.endswith("ForTokenClassification"):
         if int(getattr(config, "num_labels", 2)) != 2:
             raise InvalidInput(
@@ -113,14 +132,14 @@ def _model(
                 f"prm: {path!r} has no weight {missing[0]!r} ({len(missing)} missing), so that part would be random; "
                 "allowed is a trained token classifier"
             )
-        return model, lambda ids, mask: _first(model(input_ids=ids, attention_mask=mask)), "token-labels"
+        return model, lambda ids, mask: _first(model(input_ids=ids, attention_mask=mask))
     if not trust_remote_code:
         raise InvalidInput(
             f"prm: {path!r} is a {kind or 'model of no named kind'}; allowed are {ARCHITECTURE} and "
             "...ForTokenClassification; if its own code is to be run, set trust_remote_code"
         )
     remote = AutoModel.from_pretrained(path, dtype=dtype, trust_remote_code=True)
-    return remote, lambda ids, mask: _first(remote(input_ids=ids, attention_mask=mask)), "separator"
+    return remote, lambda ids, mask: _first(remote(input_ids=ids, attention_mask=mask))
 
 
 def _first(output: Any) -> Tensor:

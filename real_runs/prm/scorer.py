@@ -1,7 +1,11 @@
-"""Process reward models run through torch: batching, softmax, one probability per step."""
+"""From solutions to step scores: encode, cut, have the engine read, check. `TorchPrm` is the engine in torch.
+
+An engine only answers one question: P(correct) at given positions of given token ids. ``vllm`` is the other one.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import torch
@@ -15,57 +19,32 @@ from real_runs.prm.formats import Encoded, StepFormat
 Logits = Callable[[Tensor, Tensor], Tensor]
 
 
-class TorchPrm:
-    """A `ProcessRewardModel` in torch.
+class StepPrm(ABC):
+    """A `ProcessRewardModel`, but for its engine.
 
     Parameters
     ----------
     name
         As users spell it.
-    model
-        A module with its weights on one device; kept in eval mode.
-    logits
-        ``(input_ids, attention_mask) -> (batch, length, labels)``.
     step_format
         Text to tokens and positions.
     architecture
         What FLOPs are counted from; with the head.
     max_tokens
         Longest input the model was trained for.
-    pad_id
-        Any valid token: padding is on the right of a causal model and masked.
-    batch_tokens
-        Most padded tokens in one forward.
     """
 
-    def __init__(
-        self,
-        name: str,
-        model: nn.Module,
-        logits: Logits,
-        step_format: StepFormat,
-        architecture: Architecture,
-        *,
-        max_tokens: int,
-        pad_id: int = 0,
-        batch_tokens: int = 16_384,
-    ) -> None:
+    def __init__(self, name: str, step_format: StepFormat, architecture: Architecture, *, max_tokens: int) -> None:
         if max_tokens <= step_format.overhead_tokens:
             raise InvalidInput(
                 f"prm: max_tokens is {max_tokens}, the format's own marks need {step_format.overhead_tokens}; allowed "
                 "is a longer context"
             )
-        if batch_tokens < 1:
-            raise InvalidInput(f"batch_tokens: found {batch_tokens!r}; allowed is a whole number >= 1")
         self.name = name
         self.max_tokens = max_tokens
         self.overhead_tokens = step_format.overhead_tokens
         self.architecture = architecture
-        self._model = model.eval()
-        self._logits = logits
         self._format = step_format
-        self._pad_id = pad_id
-        self._batch_tokens = batch_tokens
         self._cost = cost_functions(architecture, lora=None).forward
 
     def flops(self, tokens: int) -> int:
@@ -103,6 +82,46 @@ class TorchPrm:
             )
         check_counts(solutions, out)
         return out
+
+    @abstractmethod
+    def _probabilities(self, encoded: dict[int, Encoded]) -> dict[int, tuple[float, ...]]:
+        """P(correct) at each scored position, by solution; what an engine implements."""
+
+
+class TorchPrm(StepPrm):
+    """Scores through a torch module.
+
+    Parameters
+    ----------
+    model
+        A module with its weights on one device; kept in eval mode.
+    logits
+        ``(input_ids, attention_mask) -> (batch, length, labels)``.
+    pad_id
+        Any valid token: padding is on the right of a causal model and masked.
+    batch_tokens
+        Most padded tokens in one forward.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: nn.Module,
+        logits: Logits,
+        step_format: StepFormat,
+        architecture: Architecture,
+        *,
+        max_tokens: int,
+        pad_id: int = 0,
+        batch_tokens: int = 16_384,
+    ) -> None:
+        super().__init__(name, step_format, architecture, max_tokens=max_tokens)
+        if batch_tokens < 1:
+            raise InvalidInput(f"batch_tokens: found {batch_tokens!r}; allowed is a whole number >= 1")
+        self._model = model.eval()
+        self._logits = logits
+        self._pad_id = pad_id
+        self._batch_tokens = batch_tokens
 
     @torch.inference_mode()
     def _probabilities(self, encoded: dict[int, Encoded]) -> dict[int, tuple[float, ...]]:

@@ -40,7 +40,9 @@ def labels_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def prm(request: pytest.FixtureRequest, qwen_folder: Path, labels_folder: Path) -> TorchPrm:
     torch.set_num_threads(1)
     folder = qwen_folder if request.param == "separator" else labels_folder
-    return load_prm(str(folder), dtype="float32", device="cpu")
+    model = load_prm(str(folder), dtype="float32", device="cpu")
+    assert isinstance(model, TorchPrm)
+    return model
 
 
 def test_it_is_a_process_reward_model(prm: TorchPrm) -> None:
@@ -203,7 +205,8 @@ def test_remote_code_stays_off(tmp_path: Path) -> None:
 
 
 def test_bad_options(qwen_folder: Path, tmp_path: Path) -> None:
-    for name, value in {"step_format": "steps", "dtype": "int8", "device": "tpu:9", "max_tokens": 3}.items():
+    bad = {"step_format": "steps", "engine": "jax", "dtype": "int8", "device": "tpu:9", "max_tokens": 3}
+    for name, value in bad.items():
         with pytest.raises(InvalidInput, match=name):
             load_prm(str(qwen_folder), **{"dtype": "float32", "device": "cpu", name: value})
     with pytest.raises(CannotDo, match="cannot be read"):

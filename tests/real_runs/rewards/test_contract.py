@@ -17,7 +17,7 @@ from race.rewards import REWARD_SYSTEMS
 from real_runs.contracts import Completion, Judge, Problem, Reward
 from real_runs.grading import Grader
 from real_runs.prm.load import load_prm
-from real_runs.prm.scorer import TorchPrm
+from real_runs.prm.scorer import StepPrm
 from real_runs.rewards import (
     MixedReward,
     PrmJudge,
@@ -72,14 +72,14 @@ def grader() -> Iterator[Grader]:
 
 
 @pytest.fixture(scope="module")
-def prm(tmp_path_factory: pytest.TempPathFactory) -> TorchPrm:
+def prm(tmp_path_factory: pytest.TempPathFactory) -> StepPrm:
     torch.set_num_threads(1)
     folder: Path = save_qwen_prm(tmp_path_factory.mktemp("prm") / "tiny")
     return load_prm(str(folder), dtype="float32", device="cpu")
 
 
 @pytest.fixture(scope="module", params=[*REWARD_SYSTEMS, *MIXES])
-def reward(request: pytest.FixtureRequest, grader: Grader, prm: TorchPrm) -> Reward:
+def reward(request: pytest.FixtureRequest, grader: Grader, prm: StepPrm) -> Reward:
     return text_reward(request.param, grader, reward_model="tiny", load=lambda path: prm)
 
 
@@ -175,7 +175,7 @@ def test_dense_grows_towards_the_answer(grader: Grader) -> None:
     assert found[4:] == [0, 0, 0, 0]
 
 
-def test_prm_logs_what_shows_gaming(grader: Grader, prm: TorchPrm) -> None:
+def test_prm_logs_what_shows_gaming(grader: Grader, prm: StepPrm) -> None:
     reward = text_reward("prm", grader, reward_model="tiny", load=lambda path: prm)
     scores = reward.score([completion("a\n\nb\n\n\\boxed{12}"), completion("<extra_0>thanks"), completion("")])
     assert scores.parts["accuracy"].tolist() == [1, 0, 0]
@@ -187,7 +187,7 @@ def test_prm_logs_what_shows_gaming(grader: Grader, prm: TorchPrm) -> None:
     assert health["no_answer"] >= 1
 
 
-def test_prm_aggregations(grader: Grader, prm: TorchPrm) -> None:
+def test_prm_aggregations(grader: Grader, prm: StepPrm) -> None:
     said = [completion("first\n\nsecond\n\nthird")]
     found = {
         how: float(
@@ -200,13 +200,13 @@ def test_prm_aggregations(grader: Grader, prm: TorchPrm) -> None:
         text_reward("prm", grader, reward_model="t", load=lambda path: prm, aggregation="sum")
 
 
-def test_prm_flops_are_the_lengths_it_read(grader: Grader, prm: TorchPrm) -> None:
+def test_prm_flops_are_the_lengths_it_read(grader: Grader, prm: StepPrm) -> None:
     reward = text_reward("prm", grader, reward_model="t", load=lambda path: prm)
     said = [completion("a\n\nb"), completion("a longer one\n\nwith steps")]
     assert reward.score(said).flops == sum(reward.score([c]).flops for c in said)
 
 
-def test_a_mix_is_the_weighted_sum(grader: Grader, prm: TorchPrm) -> None:
+def test_a_mix_is_the_weighted_sum(grader: Grader, prm: StepPrm) -> None:
     said = [completion(t) for t in ("\\boxed{12}", "\\boxed{11}", "first\n\nthen \\boxed{12}")]
 
     def score(text: str) -> np.ndarray:
@@ -217,7 +217,7 @@ def test_a_mix_is_the_weighted_sum(grader: Grader, prm: TorchPrm) -> None:
     assert {"prm", "sparse", "accuracy"} <= set(parts)
 
 
-def test_the_judge_is_a_judge(prm: TorchPrm) -> None:
+def test_the_judge_is_a_judge(prm: StepPrm) -> None:
     judge = PrmJudge(prm)
     assert isinstance(judge, Judge)
     scores = judge.score([completion("a\n\nb"), completion("")])
