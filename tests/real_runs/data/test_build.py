@@ -47,6 +47,6 @@ def test_the_model_s_context_is_respected(grader: Grader, model: str, data: Path
 
 
 def test_a_missing_model_is_one_clear_line(grader: Grader, data: Path, tmp_path: Path) -> None:
-    with pytest.raises(CannotDo, match="tokenizer of .* cannot be read") as error:
+    with pytest.raises(CannotDo, match=r"tokenizer of .* cannot be read") as error:
         text_task(str(tmp_path / "nowhere"), grader, data=data)
     assert "\n" not in str(error.value)
