@@ -102,7 +102,8 @@ def _ridge(s: Settings, z: Numbers, balance: FloatArray, scale: FloatArray) -> F
     growth = 1 - (1 + distinct / scale) ** -(0.4 + 0.8 * z["shape"])
     offset = np.log(s.a) - balance
     width = np.where(offset < 0, 1.2 * np.exp(z["skew"]), 1.2 * np.exp(-z["skew"]))
-    return growth / (1 + np.abs(offset / width) ** 1.5)
+    out: FloatArray = growth / (1 + np.abs(offset / width) ** 1.5)
+    return out
 
 
 def _twotime(s: Settings, z: Numbers, balance: FloatArray, scale: FloatArray) -> FloatArray:
@@ -111,7 +112,8 @@ def _twotime(s: Settings, z: Numbers, balance: FloatArray, scale: FloatArray) ->
     slow = 1 - np.exp(-distinct / (2 * scale))
     weight = 0.35 + 0.4 * z["shape"]
     forgetting = 1 / (1 + 0.05 * np.exp(z["skew"]) * np.maximum(s.a / np.exp(balance) - 1, 0) ** 2)
-    return (weight * fast + (1 - weight) * slow) * forgetting
+    out: FloatArray = (weight * fast + (1 - weight) * slow) * forgetting
+    return out
 
 
 def _threshold(s: Settings, z: Numbers, balance: FloatArray, scale: FloatArray) -> FloatArray:
@@ -119,7 +121,8 @@ def _threshold(s: Settings, z: Numbers, balance: FloatArray, scale: FloatArray) 
     p = 2.0 + 2 * z["shape"]
     scarcer = (distinct**-p + (updates / np.exp(balance)) ** -p) ** (-1 / p)
     steep = 2.0 + np.exp(z["skew"])
-    return 1 / (1 + (scarcer / scale) ** -steep)
+    out: FloatArray = 1 / (1 + (scarcer / scale) ** -steep)
+    return out
 
 
 def _flattop(s: Settings, z: Numbers, balance: FloatArray, scale: FloatArray) -> FloatArray:
@@ -130,7 +133,8 @@ def _flattop(s: Settings, z: Numbers, balance: FloatArray, scale: FloatArray) ->
     above = np.maximum(s.rho - center - half, 0) / (0.45 * np.exp(-z["skew"]))
     # In spent compute, counted in generated-and-trained samples so that larger models get fewer of them.
     growth = np.log1p((distinct + updates) / scale) / np.log1p(1e3)
-    return np.clip(growth, 0, 1) * np.clip(1 - below - above, 0, 1)
+    out: FloatArray = np.clip(growth, 0, 1) * np.clip(1 - below - above, 0, 1)
+    return out
 
 
 _SHAPES: dict[str, Callable[[Settings, Numbers, FloatArray, FloatArray], FloatArray]] = {

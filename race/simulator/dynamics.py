@@ -35,8 +35,9 @@ costs during a run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +56,7 @@ SIZE_REACH = 3.5
 FORMAT_CEILING = 4.5  # logits: 1.1 % unreadable answers never go away
 SCORE_FLOOR = 0.3  # spread that scores keep among answers that are equally right
 DRIFT_LIMIT = 10.0  # sqrt(KL); 100 nats is as far as Gao et al. (2022) let any policy go
-EXPLOIT = 0.25  # drift that goes on for the sake of a reward's bias once there is nothing left to learn
+EXPLOIT = 0.1  # drift that goes on for the sake of a reward's bias once there is nothing left to learn
 NODES = 20
 _BLOCK = 4096  # runs integrated at once; larger blocks fall out of the cache
 
@@ -107,7 +108,9 @@ def simulate_curves(
     """
     share = np.linspace(0, 1, points) if isinstance(points, int) else np.asarray(points, dtype=np.float64)
     if share.ndim != 1 or share.size < 1 or not np.all((share >= 0) & (share <= 1)):
-        raise InvalidInput("points: allowed are a whole number of at least 1, or fractions of the budget in [0, 1]")
+        raise InvalidInput(
+            "points: allowed are a whole number of at least 1, or fractions of the budget in [0, 1]"
+        )
     shape = (len(worlds), len(settings), share.size)
     values = {target: np.empty(shape) for target in targets}
     drift = np.empty(shape)
@@ -134,7 +137,7 @@ def collapse_probability(worlds: Worlds, settings: Settings) -> FloatArray:
     return out
 
 
-def _blocks(worlds: Worlds, settings: Settings):  # type: ignore[no-untyped-def]
+def _blocks(worlds: Worlds, settings: Settings) -> Iterator[tuple[slice, slice, Worlds, Settings]]:
     width = max(1, min(len(settings), _BLOCK))
     height = max(1, _BLOCK // width)
     for i in range(0, len(worlds), height):
@@ -182,7 +185,7 @@ class _Run:
         self.exploit = EXPLOIT * bias_of(w, s)
         self.format_ceiling = self.phi0 + (FORMAT_CEILING - self.phi0) * floor * np.sqrt(stale)
         self.format_rate = c("format_rate")
-        self.hazard = c("collapse") * (drive / room) ** 2.6 * (1 + 12 * bias_of(w, s) * (self.continuous > 0))
+        self.hazard = c("collapse") * drive**2.6 / room * (1 + 8 * bias_of(w, s) * (self.continuous > 0))
         self.delta = classes(c("difficulty_sd"))
         self.group, self.magnitude = s.group, 0.5 - 1 / s.group
         self.steps = s.steps
@@ -213,7 +216,7 @@ class _Run:
         drift = np.zeros(self.shape)
         states = [State(theta, phi, drift, self.waste)]
         times = np.expm1(np.linspace(0, 1, NODES + 1)[:, None] * np.log1p(self.steps))
-        for t0, t1 in zip(times[:-1], times[1:], strict=True):
+        for t0, t1 in pairwise(times):
             half = (t1 - t0) / 2
             r = self.rate(theta, phi, t0 + half / 2)
             mid_theta = self.ceiling - (self.ceiling - theta) * np.exp(-r * half)

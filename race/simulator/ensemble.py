@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from race.errors import CannotDo, InvalidInput
 from race.simulator.parameters import NAMES, PARAMETERS
 
 FloatArray = npt.NDArray[np.float64]
-SCHEMA = "race.simulator.posterior/1"
+SCHEMA = "race.simulator.posterior/2"
 _BLUR = 0.3
 _LOG = np.array([p.scale == "log" for p in PARAMETERS])
 
@@ -82,7 +83,7 @@ class Worlds:
         A smoothed bootstrap (West 1993): a member is drawn, pulled towards the mean and blurred, so that mean and
         covariance of the ensemble are kept and no two draws are the same world.
         """
-        members, mean, root = _posterior()
+        members, mean, root = _members()
         rng = np.random.default_rng(seed)
         picked = members[rng.integers(len(members), size=n)]
         blur = rng.standard_normal((n, len(NAMES))) @ root.T
@@ -91,20 +92,28 @@ class Worlds:
     @classmethod
     def central(cls) -> Worlds:
         """The one world at the centre of the calibrated ensemble."""
-        return cls.from_unconstrained(_posterior()[1])
+        return cls.from_unconstrained(_members()[1])
 
 
 @lru_cache(maxsize=1)
-def _posterior() -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The shipped ensemble on the unconstrained scale, its mean, and a square root of its covariance."""
-    data = json.loads(data_file("posterior.json"))
+def posterior() -> dict[str, Any]:
+    """The shipped calibration as it was written by `race.simulator.calibrate`."""
+    data: dict[str, Any] = json.loads(data_file("posterior.json"))
     if data["schema"] != SCHEMA or tuple(data["parameters"]) != NAMES:
         raise CannotDo(
-            "posterior.json: does not belong to this version of the simulator; run python -m race.simulator.calibrate"
+            "posterior.json: does not belong to this version of the simulator; "
+            "run python -m race.simulator.calibrate"
         )
-    members = np.array(data["members"], dtype=np.float64)
+    return data
+
+
+@lru_cache(maxsize=1)
+def _members() -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The shipped ensemble on the unconstrained scale, its mean, and a square root of its covariance."""
+    members = np.array(posterior()["members"], dtype=np.float64)
+    mean: FloatArray = members.mean(axis=0)
     root = np.linalg.cholesky(np.cov(members.T) + 1e-12 * np.eye(len(NAMES)))
-    return members, members.mean(axis=0), root
+    return members, mean, np.asarray(root, dtype=np.float64)
 
 
 @lru_cache(maxsize=1)

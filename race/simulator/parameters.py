@@ -42,6 +42,7 @@ class Parameter:
 _LAW = "fitted law of arXiv 2509.25300"
 _ASSUMED = "assumption"
 
+# fmt: off
 PARAMETERS: tuple[Parameter, ...] = (
     # -- problems and base models ---------------------------------------------------------------------------
     Parameter("difficulty_sd", "log", 2.6, 0.20, "spread of problem difficulty, logits", _LAW),
@@ -112,5 +113,6 @@ PARAMETERS: tuple[Parameter, ...] = (
               "PODS: 0.5-1.3 points over 10 runs"),
     Parameter("collapse", "log", 0.02, 0.7, "collapse hazard per unit of d on policy", "IsoCompute learning rates"),
 )
+# fmt: on
 
 NAMES: tuple[str, ...] = tuple(p.name for p in PARAMETERS)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from race.allocation import Allocation, RunPlan, size_run
+from race.allocation import RunPlan, size_run
 from race.errors import InvalidInput
 from race.flops import Architecture
 from race.ladder import LadderModel
@@ -24,6 +24,7 @@ from race.simulator.ensemble import Worlds
 from race.simulator.settings import Settings
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 EVAL_SAMPLES = 512
 MAX_POINTS = 14
@@ -89,7 +90,7 @@ def run_world(
     return noisy_record(spec, plan, response, name=name, seed=seed)
 
 
-def evaluation_steps(plan: RunPlan) -> npt.NDArray[np.int64]:
+def evaluation_steps(plan: RunPlan) -> IntArray:
     """Steps at which a run is evaluated: 0, the last, and up to twelve between, evenly spaced."""
     return np.unique(np.round(np.linspace(0, plan.steps, MAX_POINTS)).astype(np.int64))
 
@@ -125,15 +126,19 @@ def noisy_record(spec: PilotSpec, plan: RunPlan, response: Response, *, name: st
         curves=curves,
         evidence="simulated",
         health=health,
-        provenance={"world": name, "seed": seed, "kl": [float(d**2) for d in drift],
-                    "eval_samples": EVAL_SAMPLES},
+        provenance={
+            "world": name,
+            "seed": seed,
+            "kl": [float(d**2) for d in drift],
+            "eval_samples": EVAL_SAMPLES,
+        },
         steps=plan.steps + (plan.last_step_prompts > 0),
         id=_digest(spec, name, seed)[:32],
     )
 
 
 def _evaluated(
-    rng: np.random.Generator, target: str, reward: str, steps: FloatArray, plan: RunPlan, value: FloatArray
+    rng: np.random.Generator, target: str, reward: str, steps: IntArray, plan: RunPlan, value: FloatArray
 ) -> Curve:
     n = EVAL_SAMPLES
     if target.startswith("pass@1") or (target == "native" and reward == "sparse"):

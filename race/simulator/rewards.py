@@ -12,7 +12,13 @@ from race.simulator.settings import REWARDS, Settings
 FloatArray = npt.NDArray[np.float64]
 
 REWARD_MODEL_REFERENCE = 7e9
-_SUFFIX = {"sparse": "sparse", "structured": "structured", "dense": "dense", "proxy-prm": "proxy", "prm": "prm"}
+_SUFFIX = {
+    "sparse": "sparse",
+    "structured": "structured",
+    "dense": "dense",
+    "proxy-prm": "proxy",
+    "prm": "prm",
+}
 # How much of a reward is a score rather than right/wrong: rule-based partial credit is half of each.
 _CONTINUOUS = np.array([{"sparse": 0.0, "structured": 0.0, "dense": 0.5}.get(r, 1.0) for r in REWARDS])
 _LEARNED = np.array([REWARD_SYSTEMS[r].learned for r in REWARDS])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -119,7 +120,9 @@ class Settings:
 
     def with_budget(self, budget: npt.ArrayLike) -> Settings:
         """Return the same settings at another budget (a scalar or shape (n,))."""
-        return replace(self, budget=np.broadcast_to(np.asarray(budget, dtype=np.float64), (len(self),)).copy())
+        return replace(
+            self, budget=np.broadcast_to(np.asarray(budget, dtype=np.float64), (len(self),)).copy()
+        )
 
     @classmethod
     def concat(cls, parts: Sequence[Settings]) -> Settings:
@@ -136,8 +139,8 @@ class Settings:
             for model, recipe, budget in rows
         ]
         if not parts:
-            empty = {f.name: np.empty(0, np.int64 if f.name == "reward" else np.float64) for f in fields(cls)}
-            return cls(**empty)
+            columns: dict[str, Any] = {f.name: np.empty(0) for f in fields(cls)}
+            return cls(**columns | {"reward": np.empty(0, dtype=np.int64)})
         return cls.concat(parts)
 
     @classmethod
@@ -157,7 +160,9 @@ class Settings:
         """
         rho = np.atleast_1d(np.asarray(rhos, dtype=np.float64))
         if not np.all((rho > 0) & (rho < 1)):
-            raise InvalidInput("rhos: found a value outside (0, 1); allowed are update fractions inside (0, 1)")
+            raise InvalidInput(
+                "rhos: found a value outside (0, 1); allowed are update fractions inside (0, 1)"
+            )
         budget = np.atleast_1d(np.asarray(budgets, dtype=np.float64))
         parts = []
         for name in models if models is not None else [m.name for m in ladder.models]:
@@ -165,7 +170,6 @@ class Settings:
             a = price(model.architecture, recipe).update_ratio(rho)
             parts.append(_table(model, recipe, np.tile(a, budget.size), np.repeat(budget, rho.size)))
         return cls.concat(parts)
-
 
     @classmethod
     def sweep(

@@ -8,7 +8,7 @@ fitted along with the world and thrown away; their prior spread is what a user's
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,17 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from race.ladder import ladder
 from race.simulator.dynamics import simulate, simulate_curves
 from race.simulator.ensemble import Worlds, data_file
+from race.simulator.paper import paper_rhos
 from race.simulator.settings import REWARDS, Settings
 
 FloatArray = npt.NDArray[np.float64]
 Predict = Callable[[Worlds, dict[str, FloatArray]], FloatArray]
 
-# The paper's L = 2048 is a maximum; the mean response is shorter. The package's default lengths are assumed.
-PAPER_BUDGET = 10**16.2
-PAPER_GROUP = 2
 # World parameters that belong to a set-up, not to GRPO.
 SETUP = ("setup_rate", "setup_noise", "task_shift", "task_slope", "caution")
 BENCHMARK_SPREAD = 0.75
@@ -90,8 +87,9 @@ def runs(
 
     Published learning curves are read against steps, so their costs do not matter.
     """
-    cols = np.broadcast_arrays(*(np.atleast_1d(np.asarray(v, dtype=np.float64))
-                                 for v in (params, prompts, group, steps, a)))
+    cols = np.broadcast_arrays(
+        *(np.atleast_1d(np.asarray(v, dtype=np.float64)) for v in (params, prompts, group, steps, a))
+    )
     n = cols[0].size
     zero, one = np.zeros(n), np.ones(n)
     return Settings(
@@ -116,8 +114,13 @@ def law_error(data: dict[str, Any], size: int, prompts_seen: npt.ArrayLike) -> F
 
 def _setup(worlds: Worlds, z: dict[str, FloatArray], family: str, **known: float | FloatArray) -> Worlds:
     """Worlds with everything that belongs to a user's set-up replaced by that of a published one."""
-    own = {"setup_rate": "rate", "setup_noise": "noise", "task_shift": "task", "format0": "format",
-           "caution": "caution"}
+    own = {
+        "setup_rate": "rate",
+        "setup_noise": "noise",
+        "task_shift": "task",
+        "format0": "format",
+        "caution": "caution",
+    }
     values: dict[str, float | FloatArray] = dict.fromkeys((*SETUP, "format_slope"), 0.0)
     values |= {p: z[f"{family}.{n}"] for p, n in own.items() if f"{family}.{n}" in z}
     return worlds.replace(**values | known)
@@ -125,8 +128,10 @@ def _setup(worlds: Worlds, z: dict[str, FloatArray], family: str, **known: float
 
 def _benchmark(worlds: Worlds, name: str, shift: FloatArray) -> dict[str, FloatArray]:
     """Training on a benchmark's own problems: as hard and as mixed as the benchmark is."""
-    return {"task_shift": worlds.column(f"{name}_shift")[:, 0] + shift,
-            "difficulty_sd": BENCHMARK_SPREAD * worlds.column("difficulty_sd")[:, 0]}
+    return {
+        "task_shift": worlds.column(f"{name}_shift")[:, 0] + shift,
+        "difficulty_sd": BENCHMARK_SPREAD * worlds.column("difficulty_sd")[:, 0],
+    }
 
 
 def _as_law(worlds: Worlds, z: dict[str, FloatArray]) -> Worlds:
@@ -187,8 +192,14 @@ def _qwen3() -> Family:
 def _pods() -> Family:
     data = published()["pods"]
     n = np.array(data["n"], dtype=np.float64)
-    settings = runs(3.09e9, prompts=1, group=np.append(n, 16), a=16 / np.append(n, 16),
-                    steps=np.append(data["step"], 0), rank=64)
+    settings = runs(
+        3.09e9,
+        prompts=1,
+        group=np.append(n, 16),
+        a=16 / np.append(n, 16),
+        steps=np.append(data["step"], 0),
+        rank=64,
+    )
     labels = [f"GSM8K accuracy of 3B, 16 of {int(k)}, step {t}" for k, t in zip(n, data["step"], strict=True)]
 
     def predict(w: Worlds, z: dict[str, FloatArray]) -> FloatArray:
@@ -204,7 +215,9 @@ def _pods() -> Family:
 def _epochs() -> Family:
     data = published()["epochs"]
     settings = runs(1.54e9, prompts=32, group=8, a=[*data["a"], 1], steps=[*data["step"], 0])
-    labels = [f"MATH accuracy of 1.5B, a = {a}, step {k}" for a, k in zip(data["a"], data["step"], strict=True)]
+    labels = [
+        f"MATH accuracy of 1.5B, a = {a}, step {k}" for a, k in zip(data["a"], data["step"], strict=True)
+    ]
 
     def predict(w: Worlds, z: dict[str, FloatArray]) -> FloatArray:
         return _native(_setup(w, z, "epochs", **_benchmark(w, "math500", z["epochs.task"])), settings)
@@ -212,7 +225,8 @@ def _epochs() -> Family:
     return Family(
         "epochs", data["source"], (*labels, "MATH accuracy of 1.5B before training"),
         np.append(data["accuracy"], data["start"]), np.full(len(labels) + 1, data["sd"]),
-        {"epochs.rate": _RATE, "epochs.noise": _NOISE, "epochs.task": (0.5, 1.0), "epochs.format": (-2.5, 1.2), "epochs.caution": (0.0, 0.5)}, predict,
+        {"epochs.rate": _RATE, "epochs.noise": _NOISE, "epochs.task": (0.5, 1.0), "epochs.format": (-2.5, 1.2),
+         "epochs.caution": (0.0, 0.5)}, predict,
     )  # fmt: skip
 
 
@@ -253,7 +267,8 @@ def _log_crossing(curve: FloatArray, target: float, grid: FloatArray) -> FloatAr
     low, high = curve[rows, first - 1], curve[rows, first]
     mix = np.clip((target - low) / np.maximum(high - low, 1e-9), 0, 1)
     log_step = np.log(np.append(0.5 * grid[0], grid))
-    return log_step[first - 1] + mix * (log_step[first] - log_step[first - 1])
+    out: FloatArray = log_step[first - 1] + mix * (log_step[first] - log_step[first - 1])
+    return out
 
 
 def _process_speed() -> Family:
@@ -285,50 +300,15 @@ def _benchmarks() -> Family:
     def predict(w: Worlds, z: dict[str, FloatArray]) -> FloatArray:
         own = _setup(w, z, "benchmarks", task_shift=2.0, format0=2.5)
         gsm8k = simulate(own, after, targets=("pass@1:gsm8k",))["pass@1:gsm8k"]
-        return np.concatenate([gsm8k, simulate(own, math, targets=("pass@1:math500",))["pass@1:math500"]], axis=1)
+        return np.concatenate(
+            [gsm8k, simulate(own, math, targets=("pass@1:math500",))["pass@1:math500"]], axis=1
+        )
 
     labels = (*(f"GSM8K of {p / 1e9:g}B after GRPO" for p in data["params"]),
               "MATH-500 of 7B before GRPO", "MATH-500 of 7B after GRPO")  # fmt: skip
     observed = np.array([*data["gsm8k_after"], data["math500_before"], data["math500_after"]])
     return Family("benchmarks", data["source"], labels, observed, np.full(observed.size, data["sd"]),
                   {"benchmarks.rate": _RATE}, predict)  # fmt: skip
-
-
-def paper_settings(reward: str, a: FloatArray, *, reward_model: str | None = None) -> Settings:
-    """The paper's IsoFLOP slice under one reward: 3 models x update ratios, model-major."""
-    sizes = ladder()
-    changes = {"reward_model": reward_model} if reward_model is not None else {}
-    recipe = sizes.recipe(reward, group_size=PAPER_GROUP, **changes)
-    return Settings.sweep(sizes.models, recipe, ratios=a, budget=PAPER_BUDGET)
-
-
-def best_rho(values: FloatArray, a: FloatArray, rho: FloatArray) -> FloatArray:
-    """rho at the best of the update ratios ``a``, refined by a parabola in ln a.
-
-    ``values`` (..., K), ``rho`` broadcasts against it, ``a`` (K,) evenly spaced in ln a. At a = 1 and a = 2 costs
-    have a kink, where a parabola would be wrong: an optimum there stays there.
-    """
-    k = np.clip(values.argmax(axis=-1), 1, a.size - 2)
-    below, top, above = (np.take_along_axis(values, (k + i)[..., None], -1)[..., 0] for i in (-1, 0, 1))
-    curvature = below - 2 * top + above
-    shift = np.where(curvature < 0, 0.5 * (below - above) / np.where(curvature < 0, curvature, 1), 0)
-    shift = np.where(np.isclose(a[k], 1) | np.isclose(a[k], 2), 0.0, np.clip(shift, -1, 1))
-    rho = np.broadcast_to(rho, values.shape)
-    left, mid, right = (np.take_along_axis(rho, (k + i)[..., None], -1)[..., 0] for i in (-1, 0, 1))
-    out: FloatArray = mid + shift * np.where(shift > 0, right - mid, mid - left)
-    return out
-
-
-def paper_rhos(
-    worlds: Worlds, reward: str, targets: Sequence[str], *, reward_model: str | None = None
-) -> dict[str, FloatArray]:
-    """rho* of each model on the paper's slice, per target, shape (W, 3)."""
-    a = 2.0 ** (np.arange(-24, 25) / 6)  # 1/16 to 16, with 1 and 2 on the grid
-    settings = paper_settings(reward, a, reward_model=reward_model)
-    shape = (len(worlds), 3, a.size)
-    rho = settings.rho.reshape(shape[1:])
-    values = simulate(worlds, settings, targets=tuple(targets))
-    return {t: best_rho(v.reshape(shape), a, rho) for t, v in values.items()}
 
 
 def _paper() -> Family:
@@ -357,6 +337,13 @@ def _paper() -> Family:
                 out.append((rho["pass@1"] - rho[other])[:, 2])
         return np.stack(out, axis=1)
 
-    nuisances = {"paper.rate": _RATE, "paper.noise": _NOISE, "paper.task": (0.0, 1.0), "paper.format": (1.5, 1.0),
-                 "paper.caution": (0.0, 0.5)}
-    return Family("paper", data["source"], tuple(labels), np.array(observed), np.array(sd), nuisances, predict)
+    nuisances = {
+        "paper.rate": _RATE,
+        "paper.noise": _NOISE,
+        "paper.task": (0.0, 1.0),
+        "paper.format": (1.5, 1.0),
+        "paper.caution": (0.0, 0.5),
+    }
+    return Family(
+        "paper", data["source"], tuple(labels), np.array(observed), np.array(sd), nuisances, predict
+    )

@@ -113,8 +113,12 @@ class Truth:
         wanted = self.reward if reward is None and len(self.recipes) > 1 else reward or self.recipes[0].reward
         recipe = next((r for r in self.recipes if r.reward == wanted), None)
         if recipe is None:
-            raise InvalidInput(f"reward: found {wanted!r}; allowed are {', '.join(r.reward for r in self.recipes)}")
-        settings = Settings.grid(self.ladder, recipe, rhos=[rho], budgets=[float(self.budget)], models=[model])
+            raise InvalidInput(
+                f"reward: found {wanted!r}; allowed are {', '.join(r.reward for r in self.recipes)}"
+            )
+        settings = Settings.grid(
+            self.ladder, recipe, rhos=[rho], budgets=[float(self.budget)], models=[model]
+        )
         return float(self.world.physics.expected(settings, self.target)[0])
 
     def regret(self, decision: Any) -> float:
@@ -191,7 +195,12 @@ class World:
         )  # fmt: skip
 
     def regret(
-        self, decision: Any, ladder: Ladder, recipe: Recipe | Sequence[Recipe], budget: int, target: str = "native"
+        self,
+        decision: Any,
+        ladder: Ladder,
+        recipe: Recipe | Sequence[Recipe],
+        budget: int,
+        target: str = "native",
     ) -> float:
         """`Truth.regret` of a decision, for a single use."""
         return self.truth(ladder, recipe, budget, target).regret(decision)
@@ -220,15 +229,17 @@ class World:
 
 def world(name: str) -> World:
     """The world of a name such as ``own-17`` or ``alien-threshold-3``."""
-    match = re.fullmatch(r"own-(\d{1,9})|alien-([a-z]+)-(\d{1,9})", name)
-    if match is None or (match[2] is not None and match[2] not in FAMILIES):
+    match = re.fullmatch(r"(own|alien-([a-z]+))-(\d{1,9})", name, flags=re.ASCII)
+    family = match[2] if match else None
+    if match is None or (family is not None and family not in FAMILIES):
         raise InvalidInput(
             f"world: found {name!r}; allowed are own-<number> and alien-<family>-<number> with family "
             + ", ".join(FAMILIES)
         )
-    if match[1] is not None:
-        return World(name, OwnPhysics(Worlds.prior(1, seed=(_OWN_SEED << 32) + int(match[1]))))
-    return World(name, Alien.draw(match[2], int(match[3])))
+    number = int(match[3])
+    if family is None:
+        return World(name, OwnPhysics(Worlds.prior(1, seed=(_OWN_SEED << 32) + number)))
+    return World(name, Alien.draw(family, number))
 
 
 def own_worlds(count: int, *, start: int = 0) -> list[World]:
