@@ -44,6 +44,7 @@ import numpy as np
 from planner import NoProposal, PilotSpace, Planner
 from planner.grid import isoflop_grid
 from planner.seeds import trial_seed
+from planner.slices import BudgetSlice
 from planner.space import Cell
 from race.allocation import REGIMES
 from race.ladder import Ladder, ladder
@@ -83,6 +84,17 @@ class Problem:
     def truth(self) -> Truth:
         return self.world.truth(self.rungs, self.space.recipes[0], self.space.budget)
 
+    @cached_property
+    def loss_by_regime(self) -> dict[str, float]:
+        """What the best setting of each regime loses, as a share of the range; absent regimes lose everything."""
+        on = BudgetSlice.build(self.space, points=121)
+        values = np.where(on.affordable.ravel(), self.world.physics.expected(on.settings, "native"), -np.inf)
+        regimes, truth = on.settings.regime, self.truth
+        return {
+            name: float(np.clip((truth.value - values[regimes == i].max(initial=-np.inf)) / truth.range, 0, 1))
+            for i, name in enumerate(REGIMES)
+        }
+
 
 @dataclass(frozen=True)
 class Step:
@@ -104,14 +116,13 @@ def race(problem: Problem) -> Iterator[Step]:
     def step() -> Step:
         decision = planner.decide(pilots=0)
         view = decision.view
-        line, point = divmod(view.best, planner.proposer.slice.rhos.shape[1])
         return Step(
             planner.progress.spent,
             names.index(view.model),
-            float(planner.proposer.slice.rhos[line, point]),
+            decision.rho.mean,
             {
                 "regimes": dict(view.regimes),
-                "rho_star": [view.rho.mean, view.rho.lo, view.rho.hi],
+                "rho_star": [view.rho_star.mean, view.rho_star.lo, view.rho_star.hi],
                 "value": [view.value.lo, view.value.hi],
             },
         )
@@ -318,6 +329,7 @@ def run_one(problem: Problem, method: str, share: float | None) -> dict[str, Any
             "regime": truth.regime,
             "value": truth.value,
             "range": truth.range,
+            "loss_by_regime": problem.loss_by_regime,
         },
         "steps": rows,
         "seconds": time.perf_counter() - start,
@@ -402,6 +414,10 @@ def our_claims(runs: list[dict[str, Any]], share: float) -> dict[str, Any]:
     label = [max(row["regimes"], key=row["regimes"].get) for row, _ in rows]
     return {
         "regime_right": share_interval([a == truth["regime"] for a, (_, truth) in zip(label, rows, strict=True)]),
+        # Where two regimes are within 1 % of the range of each other, either is as good an answer.
+        "regime_right_or_as_good": share_interval(
+            [truth["loss_by_regime"][a] <= WITHIN for a, (_, truth) in zip(label, rows, strict=True)]
+        ),
         "model_right": share_interval([row["model"] == truth["model"] for row, truth in rows]),
         "rho_coverage": share_interval([r["rho_star"][1] <= truth["rho"] <= r["rho_star"][2] for r, truth in rows]),
         "value_coverage": share_interval([row["value"][0] <= row["true_value"] <= row["value"][1] for row, _ in rows]),

@@ -45,8 +45,10 @@ class TargetView:
         Label and probabilities.
     models
         Probability that each model is the best.
-    rho, value
+    rho_star, value
         Where the optimum lies, and what the best-mean setting is worth.
+    best_rho
+        Update fraction of the best-mean setting.
     regret
         What the best-mean setting loses against the optimum.
     edge
@@ -61,7 +63,8 @@ class TargetView:
     regime: str
     regimes: Mapping[str, float]
     models: Mapping[str, float]
-    rho: Interval
+    rho_star: Interval
+    best_rho: float
     value: Interval
     regret: Interval
     edge: float
@@ -74,7 +77,8 @@ class TargetView:
             "reward": self.reward,
             "regime": {"label": self.regime, "probabilities": dict(self.regimes)},
             "models": dict(self.models),
-            "rho": self.rho.to_dict(),
+            "rho": _around(self.best_rho, self.rho_star).to_dict(),
+            "rho_star": self.rho_star.to_dict(),
             "value": self.value.to_dict(),
             "regret": self.regret.to_dict(),
         }
@@ -126,8 +130,12 @@ class Decision:
 
     @property
     def rho(self) -> Interval:
-        """Where the optimum lies."""
-        return self.view.rho
+        """The recommended run's update fraction, with the 90 % interval of where the optimum lies.
+
+        ``mean`` is the update fraction of the greatest mean value, which minimises expected regret; the mean of the
+        optimum's own distribution is ``view.rho_star.mean``.
+        """
+        return _around(self.sized.rho, self.view.rho_star)
 
     @property
     def regime(self) -> str:
@@ -171,7 +179,7 @@ def view_target(
     """Read one target off ``draws`` joint posterior draws."""
     values = surrogate.sample(on.settings, target, draws=draws, seed=seed)
     optima = on.optima(values)
-    line, point = on.best(values)
+    line, point, rho = on.best(values)
     reward, model = on.lines[line]
     chosen = line * on.rhos.shape[1] + point
     regimes = regime_probabilities(optima)
@@ -182,7 +190,8 @@ def view_target(
         regime=max(regimes, key=lambda name: regimes[name]),
         regimes=regimes,
         models=_model_probabilities(on, optima),
-        rho=Interval.of(optima.rho, LEVEL),
+        rho_star=Interval.of(optima.rho, LEVEL),
+        best_rho=rho,
         value=Interval.of(values[:, chosen], LEVEL),
         regret=Interval.of(np.maximum(optima.value - values[:, chosen], 0), LEVEL),
         edge=float(optima.edge.mean()),
@@ -210,8 +219,7 @@ def decide(
     views = [view_target(surrogate, on, t, seed=seed, draws=draws) for t in space.targets]
     view = views[0]
     reward, model = on.lines[view.best // on.rhos.shape[1]]
-    rho = float(on.rhos.ravel()[view.best])
-    sized = size_to_budget(space.models[model].architecture, space.recipes[reward], space.budget, rho=rho)
+    sized = size_to_budget(space.models[model].architecture, space.recipes[reward], space.budget, rho=view.best_rho)
     evidence = surrogate.evidence
     prior_only = sum(evidence.values()) == 0
     return Decision(
@@ -223,8 +231,13 @@ def decide(
         evidence=evidence,
         pilots=tuple(pilots),
         prior_only=prior_only,
-        notes=tuple(_notes(on, views, sized, rho, evidence, surrogate.notes)) + tuple(notes),
+        notes=tuple(_notes(on, views, sized, evidence, surrogate.notes)) + tuple(notes),
     )
+
+
+def _around(rho: float, star: Interval) -> Interval:
+    """The interval of rho*, around the update fraction recommended."""
+    return Interval(rho, min(star.lo, rho), max(star.hi, rho))
 
 
 def _model_probabilities(on: BudgetSlice, optima: Optima) -> dict[str, float]:
@@ -238,7 +251,6 @@ def _notes(
     on: BudgetSlice,
     views: Sequence[TargetView],
     sized: Sized,
-    rho: float,
     evidence: Mapping[str, int],
     surrogate_notes: Sequence[str],
 ) -> list[str]:
@@ -251,11 +263,6 @@ def _notes(
     notes.extend(surrogate_notes)
     if sized.note:
         notes.append(sized.note)
-    if abs(view.rho.mean - sized.rho) > 0.05:
-        notes.append(
-            f"the recipe spends {sized.rho:.2f} on learning, the setting with the best expected value; rho.mean "
-            f"{view.rho.mean:.2f} is the mean of where the optimum may lie"
-        )
     if view.edge > EDGE:
         notes.append(
             f"with probability {view.edge:.2f} the optimum lies at an end of the feasible update fractions: the "
@@ -274,8 +281,8 @@ def _notes(
             )
             if mine != theirs
         ]
-        if other.rho.hi < view.rho.lo or other.rho.lo > view.rho.hi:
-            differs.append(f"rho {other.rho.mean:.2f} instead of {view.rho.mean:.2f}")
+        if other.rho_star.hi < view.rho_star.lo or other.rho_star.lo > view.rho_star.hi:
+            differs.append(f"rho {other.best_rho:.2f} instead of {view.best_rho:.2f}")
         if differs:
             notes.append(f"targets disagree: {other.target} prefers {', '.join(differs)} to {view.target}")
     notes.append(DIAGNOSTIC)

@@ -118,11 +118,17 @@ class BudgetSlice:
         """Every setting at the real budget, line-major; shape (L * Q,)."""
         return Settings.concat([part.settings for part in self.parts])
 
-    def best(self, values: FloatArray) -> tuple[int, int]:
-        """(line, point) of the setting with the greatest mean over the draws V, which minimises expected regret."""
-        mean = np.where(self.affordable, values.mean(axis=0).reshape(self.rhos.shape), -np.inf)
-        line, point = np.unravel_index(int(mean.argmax()), mean.shape)
-        return int(line), int(point)
+    def best(self, values: FloatArray) -> tuple[int, int, float]:
+        """(line, point, rho) of the greatest mean over the draws V, which minimises expected regret.
+
+        ``rho`` is refined between grid points, ``point`` is the nearest one.
+        """
+        mean = values.mean(axis=0)
+        cube = np.where(self.affordable, mean.reshape(self.rhos.shape), -np.inf)
+        line, point = np.unravel_index(int(cube.argmax()), cube.shape)
+        found = self.optima(mean[None])
+        same = int(found.line[0]) == line
+        return int(line), int(point), float(found.rho[0] if same else self.rhos[line, point])
 
     def optima(self, values: FloatArray) -> Optima:
         """Optimum of every draw of V, over all lines."""

@@ -64,6 +64,8 @@ def test_probabilities_intervals_and_budget(exponent: float, reward: str, target
     assert decision.certainty == max(decision.view.regimes.values())
     for interval in (decision.rho, decision.view.value):
         assert 0 <= interval.lo <= interval.mean <= interval.hi <= 1
+    advice = decision.to_dict()["recommendation"]
+    assert advice["rho"]["mean"] == pytest.approx(advice["shares"]["learning"])
     flops = decision.sized.plan.flops.total
     assert MIN_SPENT * decision.budget <= flops <= decision.budget
     assert sum(decision.to_dict()["recommendation"]["shares"].values()) == pytest.approx(1)
