@@ -71,5 +71,7 @@ def parse_fraction(value: str | float, *, field: str) -> float:
 
 def format_flops(flops: float) -> str:
     """Three significant digits in scientific notation, as budgets are typed: ``1e18``, ``9.94e17``."""
+    if flops == 0:
+        return "0"
     mantissa, exponent = f"{float(flops):.2e}".split("e")
     return f"{float(mantissa):g}e{int(exponent)}"

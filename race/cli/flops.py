@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from race.cli.options import RecipeOptions, recipe_options
-from race.cli.output import JsonFlag, emit, table
+from race.cli.output import JsonFlag, emit, run_length, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -129,9 +129,7 @@ def flops(
         rows.add_row("total", format_flops(total.total), "100.0%", format_flops(step.total))
         console.print(f"[bold]{model}[/bold], {arch.params():,} parameters, reward {reward}")
         console.print(
-            f"{steps:,} step{'s' if steps != 1 else ''}"
-            + (f" + one of {last} prompts" if last else "")
-            + f" of {built.prompts_per_step} prompts x {built.group_size} rollouts, "
+            run_length({**built.to_dict(), "steps": steps, "last_step_prompts": last}) + ", "
             f"{built.prompt_tokens:g} + {built.completion_tokens:g} tokens, a = {built.update_ratio:.4g}"
         )
         console.print(rows)

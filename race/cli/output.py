@@ -63,6 +63,15 @@ def facts(*rows: tuple[str, str]) -> Table:
     return grid
 
 
+def run_length(recipe: dict[str, Any]) -> str:
+    """Steps of a sized run in words, with the smaller last step if there is one."""
+    steps, last = recipe["steps"], recipe["last_step_prompts"]
+    return (
+        f"{steps:,} step{'s' if steps != 1 else ''} of {recipe['prompts_per_step']} prompts x "
+        f"{recipe['group_size']} rollouts" + (f" (+ a last one of {last} prompts)" if last else "")
+    )
+
+
 def odds_of(pairs: list[tuple[str, float]]) -> str:
     """``update-heavy 0.68, reward-heavy 0.32``, leaving out what rounds to nothing unless it is alone."""
     return ", ".join(f"{name} {p:.2f}" for i, (name, p) in enumerate(pairs) if p >= 0.005 or i == 0)

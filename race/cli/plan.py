@@ -19,7 +19,7 @@ from race.cli.options import (
     recipe_options,
     split_targets,
 )
-from race.cli.output import JsonFlag, emit, facts, note, odds_of, table, with_interval
+from race.cli.output import JsonFlag, emit, facts, note, odds_of, run_length, table, with_interval
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,9 +110,7 @@ def render_decision(console: Console, data: dict[str, Any]) -> None:
         (data["target"], f"{with_interval(advice['value'], '.3f')}  expected at this setting"),
         (
             "recipe",
-            f"{recipe['steps']:,} steps"
-            + (f" + one of {recipe['last_step_prompts']} prompts" if recipe["last_step_prompts"] else "")
-            + f" of {recipe['prompts_per_step']} prompts x {recipe['group_size']} rollouts, "
+            f"{run_length(recipe)}, "
             f"{recipe['prompt_tokens']:g} + {recipe['completion_tokens']:g} tokens, update ratio a = "
             f"{advice['update_ratio']:.3g}, {adapter(recipe['lora'])}",
         ),

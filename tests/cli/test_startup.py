@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 import pytest
@@ -43,32 +42,39 @@ def test_help_does_not_even_import_numpy(process: Process) -> None:
 
 
 @pytest.mark.parametrize(("args", "seconds"), [(PLAN, 1.5), (("--help",), 0.3)])
-def test_wall_time(process: Process, args: tuple[str, ...], seconds: float) -> None:
-    """The best of five whole processes: a loaded machine adds time, it never takes any away."""
+def test_cpu_time(process: Process, args: tuple[str, ...], seconds: float) -> None:
+    """CPU time of the whole process, the best of five.
+
+    It has one thread, so on an idle machine this is the wall time (``benchmarks/startup.py`` measures that); while
+    other tests run beside this one, only CPU time says something about the command.
+    """
     best = float("inf")
     for _ in range(5):
-        started = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = process(*args)
-        best = min(best, time.perf_counter() - started)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert done.returncode == 0, done.stderr
-    assert best <= seconds
+        best = min(best, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+    assert 0 < best <= seconds
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
 def test_plan_memory(process: Process) -> None:
+    # Not ru_maxrss: on Linux that survives exec, so it would report the peak of the test runner that forked.
     code = (
-        "import resource, sys\n"
+        "import sys\n"
         "from race.cli import run\n"
         "assert run(sys.argv[1:]) == 0\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+        "peak = next(line for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
+        "print(peak.split()[1], file=sys.stderr)"
     )
     done = process(*PLAN, code=code)
     assert done.returncode == 0, done.stderr
-    unit = 1 if sys.platform == "darwin" else 1024
-    assert int(done.stderr.split()[-1]) * unit <= 250e6
+    assert 0 < int(done.stderr.split()[-1]) * 1024 <= 250e6
 
 
 def test_a_closed_pipe_is_not_an_error() -> None:
     shell = f"{sys.executable} -c 'from race.cli import main; main()' flops Qwen2.5-1.5B | head -n 1"
     done = subprocess.run(shell, shell=True, capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in done.stderr
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss > 0
+    assert done.stdout.startswith("Qwen2.5-1.5B")
