@@ -27,6 +27,20 @@ def builtin_config(name: str) -> dict[str, Any] | None:
     return None if config is None else dict(config)
 
 
+def hub_id(name: str) -> str | None:
+    """Where the weights of a built-in model are: its id on the Hugging Face hub; ``None`` when it has none."""
+    wanted = name.strip().lower()
+    rows = json.loads(files("race.flops").joinpath("models.json").read_text(encoding="utf-8"))["models"]
+    for row in rows:
+        ids: list[str] = row.get("hub", [])
+        for hub in ids:
+            if wanted in (hub.lower(), hub.lower().partition("/")[2]):
+                return hub
+        if wanted == row["name"].lower():
+            return ids[0] if ids else None
+    return None
+
+
 def builtin_names() -> tuple[str, ...]:
     """Short names of the built-in models, in table order."""
     return _table()[1]
