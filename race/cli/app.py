@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from race.cli import evidence, flops, plan, query
+from race.cli import evidence, flops, plan, query, runs
 
 app = typer.Typer(
     name="race",
@@ -39,5 +39,6 @@ app.command("flops")(flops.flops)
 app.command("plan")(plan.plan)
 app.command("simulate")(evidence.simulate)
 app.command("import")(evidence.import_log)
+app.command("run")(runs.run)
 app.command("fit")(query.fit)
 app.command("query")(query.query)

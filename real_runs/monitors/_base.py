@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -38,7 +39,7 @@ class RunMonitors:
     folder
         The run's folder. Nothing is written to it before the first call: until then it may not be this run's.
     run, config
-        Name of the run, and its spec and options as plain data.
+        Name of the run, and its spec and options as plain data; the run's id is added.
     complain
         Told once, in words, about a monitor that fell silent.
     """
@@ -66,9 +67,11 @@ class RunMonitors:
             A monitor cannot be started.
         """
         if self._step < 0:
+            # The run's own id, so that a resumed run goes on where trackers have it.
+            config = {**self._config, "id": _run_id(self._folder)}
             for monitor in self._monitors:
                 try:
-                    monitor.start(self._folder, self._run, self._config, step=progress.step)
+                    monitor.start(self._folder, self._run, config, step=progress.step)
                 except Exception as error:  # a tracker's client may raise anything; here it must stop the run
                     raise CannotDo(
                         f"monitor: {monitor.name} cannot start ({_words(error)}); mend it, or choose another --monitor"
@@ -98,6 +101,10 @@ class RunMonitors:
             except Exception as error:  # noqa: BLE001  whatever a tracker's client raises, training goes on
                 self._monitors.remove(monitor)
                 self._complain(f"monitor {monitor.name} failed and is left out from here on: {_words(error)}")
+
+
+def _run_id(folder: Path) -> str:
+    return str(json.loads((folder / "run.json").read_bytes())["id"])[:8]
 
 
 def _words(error: Exception) -> str:
