@@ -22,7 +22,10 @@ def save_adapter(folder: Path, policy: Policy, record: PilotRecord) -> None:
         The folder cannot be written.
     """
     try:
-        if isinstance(policy.model, (PeftModel, PreTrainedModel)):
+        if isinstance(policy.model, PeftModel):
+            # Embeddings are never trained here; left to itself PEFT looks the base model up on the hub to find out.
+            policy.model.save_pretrained(str(folder), save_embedding_layers=False)
+        elif isinstance(policy.model, PreTrainedModel):
             policy.model.save_pretrained(str(folder))
         (folder / "README.md").write_text(model_card(record), encoding="utf-8")
     except OSError as error:

@@ -100,7 +100,8 @@ def run_pilot(
     benchmarks
         Tasks behind targets such as ``pass@1:gsm8k``; plain ``pass@1`` is the task's own held-out set.
     progress
-        Called after every step and evaluation; what it raises stops the run, resumably.
+        Called after every step and evaluation; what it raises stops the run, resumably. `KeyboardInterrupt` lets the
+        step end and be saved first.
 
     Raises
     ------
@@ -137,6 +138,7 @@ class _Run:
         self._started = time.perf_counter()
         self._metrics: dict[str, float] = {}
         self._spent_at_start = 0
+        self._stop: KeyboardInterrupt | None = None
 
     def go(self) -> PilotRecord:
         if self.folder.record.exists():
@@ -262,7 +264,7 @@ class _Run:
         if fresh:
             self._evaluate(trainer, state)
             self._save(trainer, state)
-        while not state.counts.unstable:
+        while not state.counts.unstable and self._stop is None:
             problems = self._problems(trainer.learner.policy, state.step)
             size = trainer.sizer.next_size(
                 [len(p.prompt_ids) for p in problems], state.account.total,
@@ -278,6 +280,9 @@ class _Run:
             if state.step % self.options.checkpoint_every == 0:
                 self._save(trainer, state)
             self._report(state)
+        if self._stop is not None:
+            self._save(trainer, state)
+            raise self._stop
         if self._last_evaluated(state) < state.step:
             self._evaluate(trainer, state)
         self._save(trainer, state)
@@ -369,10 +374,14 @@ class _Run:
         eta = None
         if spent > 0:
             eta = seconds / spent * max(0, self.spec.budget - state.account.total)
-        self._progress(Progress(
-            state.step, self.spec.budget, state.account.to_dict(), dict(self._metrics),
-            {t: c["value"][-1] for t, c in state.curves.items()}, seconds, eta, note,
-        ))
+        try:
+            self._progress(Progress(
+                state.step, self.spec.budget, state.account.to_dict(), dict(self._metrics),
+                {t: c["value"][-1] for t, c in state.curves.items()}, seconds, eta, note,
+            ))
+        except KeyboardInterrupt as stop:
+            # Kept until the step is whole: an evaluation reports before its step is saved.
+            self._stop = stop
 
     def _notes(
         self, checkpoint: Checkpoint | None, skipped: list[str], so_far: LedgerView, state: RunState
