@@ -281,7 +281,8 @@ class _Run:
                 self._save(trainer, state)
             self._report(state)
         if self._stop is not None:
-            self._save(trainer, state)
+            if state.step % self.options.checkpoint_every:
+                self._save(trainer, state)
             raise self._stop
         if self._last_evaluated(state) < state.step:
             self._evaluate(trainer, state)
