@@ -23,10 +23,10 @@ from surrogate.pending import Pending
 from surrogate.points import Data, FloatArray
 from surrogate.posterior import Component, Posterior
 
-BANDWIDTHS = (0.4, 0.7, 1.0)
-DRAWS = 9
-LARGE = 700  # above this many points fewer draws are carried, to stay within seconds
-DRAWS_LARGE = 5
+BANDWIDTHS = (0.25, 0.45, 0.75)
+# Hyperparameter draws carried, by number of points up to which: a fit stays within half a second at 300 points and
+# within seconds at 2,000.
+DRAWS = ((350, 15), (800, 9), (10**9, 5))
 PRIOR_DRAWS = 12
 PRIOR_BANDWIDTH = 0.2
 
@@ -80,7 +80,7 @@ def fit(data: Data, *, seed: int) -> Fit:
         # next look sees the outlier plainer.
         inflation = doubted
         theta, spread = _learn(data, variance, inflation)
-    count = DRAWS if len(data) <= LARGE else DRAWS_LARGE
+    count = next(draws for points, draws in DRAWS if len(data) <= points)
     thetas = draw(theta, spread, count, seed=seed)
     components = tuple(
         Component(data, t, BANDWIDTHS[i % len(BANDWIDTHS)], variance, inflation) for i, t in enumerate(thetas)

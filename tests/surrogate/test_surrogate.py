@@ -123,7 +123,7 @@ BAD_INPUT = {
 def test_awkward_records_give_sensible_wide_answers(name: str) -> None:
     found = fit(BAD_INPUT[name])
     healthy(found)
-    if name != "ones":  # nothing is left to learn there
+    if name not in ("zeros", "ones"):  # a hundred-fold budget is not expected to move those much
         far = found.predict(Settings.grid(RUNGS, RECIPE, rhos=[0.5], budgets=[1e21]), "native")
         assert np.all(far.hi - far.lo > 0.02)
 
