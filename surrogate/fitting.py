@@ -21,18 +21,19 @@ from surrogate.linalg import cholesky, solve_lower
 from surrogate.link import latent_sd, to_value
 from surrogate.pending import Pending
 from surrogate.points import Data, FloatArray
-from surrogate.posterior import Component, Posterior
+from surrogate.posterior import Component, Posterior, share
 
 BANDWIDTHS = (0.25, 0.45, 0.75)
 # Hyperparameter draws carried, by number of points up to which: a fit stays within half a second at 300 points and
 # within seconds at 2,000.
-DRAWS = ((350, 15), (800, 9), (10**9, 5))
+DRAWS = ((800, 9), (10**9, 5))
 PRIOR_DRAWS = 12
 PRIOR_BANDWIDTH = 0.2
 
 MIN_RUNS_TO_DOUBT = 4
 _FACTORS = np.array([1.0, 4.0, 16.0, 64.0, 256.0])
 _ROUNDS = 3
+_LEAST_WEIGHT = 5e-3  # draws below this share change no answer and cost as much as the others
 _TAIL = 4.0  # degrees of freedom of the Student-t that the inflation stands for
 
 
@@ -81,16 +82,16 @@ def fit(data: Data, *, seed: int) -> Fit:
         inflation = doubted
         theta, spread = _learn(data, variance, inflation)
     count = next(draws for points, draws in DRAWS if len(data) <= points)
-    thetas = draw(theta, spread, count, seed=seed)
+    thetas, shared = draw(theta, spread, count, seed=seed), share(data, data)
     components = tuple(
-        Component(data, t, BANDWIDTHS[i % len(BANDWIDTHS)], variance, inflation) for i, t in enumerate(thetas)
+        Component(data, t, BANDWIDTHS[i % len(BANDWIDTHS)], variance, inflation, shared) for i, t in enumerate(thetas)
     )
     precision = np.linalg.inv(spread)
     proposal = np.array([-0.5 * (t - theta) @ precision @ (t - theta) for t in thetas])
     target = np.array([c.evidence + log_prior(t)[0] for c, t in zip(components, thetas, strict=True)])
     weights = np.exp(target - proposal - (target - proposal).max())
     weights /= weights.sum()
-    kept = np.flatnonzero(weights > 1e-4)
+    kept = np.flatnonzero(weights > _LEAST_WEIGHT)
     return Fit(
         data, variance, inflation, Posterior(tuple(components[i] for i in kept), weights[kept] / weights[kept].sum())
     )

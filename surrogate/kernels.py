@@ -93,8 +93,8 @@ def _mixing(a: Points, b: Points, hyper: Hyperparameters) -> FloatArray | float:
 
 
 @dataclass(frozen=True)
-class _Distances:
-    """What the terms need to know about two sets of points, without lengths: everything (n, m)."""
+class Distances:
+    """What the terms need to know about two sets of points whatever the hyperparameters: everything (n, m)."""
 
     squares: tuple[FloatArray, FloatArray, FloatArray]
     recipe: FloatArray | float
@@ -102,7 +102,8 @@ class _Distances:
     gain: FloatArray
 
     @classmethod
-    def between(cls, a: Points, b: Points) -> _Distances:
+    def between(cls, a: Points, b: Points) -> Distances:
+        """Distances of all pairs."""
         recipe: FloatArray | float = 0.0
         for one, other in zip(a.recipe.T, b.recipe.T, strict=True):
             if one.size and other.size and (np.ptp(one) or np.ptp(other) or one[0] != other[0]):
@@ -126,9 +127,14 @@ class _Distances:
         return np.asarray(out * self.same if term.same else out)
 
 
-def residual(a: Points, b: Points, hyper: Hyperparameters) -> FloatArray:
-    """Covariance of the simulator's error between two sets of points, shape (n, m)."""
-    between = _Distances.between(a, b)
+def residual(
+    a: Points, b: Points, hyper: Hyperparameters, distances: Distances | None = None
+) -> FloatArray:
+    """Covariance of the simulator's error between two sets of points, shape (n, m).
+
+    ``distances`` saves computing them again under other hyperparameters.
+    """
+    between = Distances.between(a, b) if distances is None else distances
     total = np.zeros((len(a), len(b)))
     for term in TERMS:
         total += between.weighted(term, hyper, _matern(between.square(term, hyper.lengths)))
@@ -178,7 +184,7 @@ class Gram:
         self.data, self.variance = data, variance
         d = data.deviations
         self.ensemble = d.T @ d
-        self.distances = _Distances.between(data, data)
+        self.distances = Distances.between(data, data)
         self.wander, self.shift = np.zeros_like(self.ensemble), np.zeros_like(self.ensemble)
         self.point = np.zeros(len(data))
         for block, factor in zip(data.blocks, inflation, strict=True):

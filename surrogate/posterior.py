@@ -20,11 +20,20 @@ from statistics import NormalDist
 import numpy as np
 
 from surrogate.hyperparameters import Hyperparameters
-from surrogate.kernels import noise_blocks, residual, residual_variance
+from surrogate.kernels import Distances, noise_blocks, residual, residual_variance
 from surrogate.linalg import cholesky, solve_lower, solve_upper
 from surrogate.points import Data, FloatArray, IntArray, Points
 
 KEEP = 1e-6  # worlds below this share of a component's weight are not carried along
+
+
+# Ensemble covariance and distances of two sets of points: the same under all hyperparameters.
+Shared = tuple[FloatArray, Distances]
+
+
+def share(a: Points, b: Points) -> Shared:
+    """What every component needs to know about two sets of points."""
+    return a.deviations.T @ b.deviations, Distances.between(a, b)
 
 
 def log_mean_exp(values: FloatArray) -> float:
@@ -47,7 +56,13 @@ class Component:
     """
 
     def __init__(
-        self, data: Data, theta: FloatArray, bandwidth: float, variance: FloatArray, inflation: FloatArray
+        self,
+        data: Data,
+        theta: FloatArray,
+        bandwidth: float,
+        variance: FloatArray,
+        inflation: FloatArray,
+        shared: Shared | None = None,
     ) -> None:
         self.data, self.theta, self.bandwidth = data, theta, bandwidth
         self.hyper = Hyperparameters(theta)
@@ -58,8 +73,7 @@ class Component:
         self.weights = np.full(len(self.worlds), 1 / len(self.worlds))
         if not len(data):
             return
-        self._deviations = data.deviations
-        covariance = self._signal(data, data, self._deviations, self._deviations)
+        covariance = self._signal(data, data, shared)
         self.noise_blocks = noise_blocks(data, self.hyper, variance, inflation)
         for block, added in zip(data.blocks, self.noise_blocks, strict=True):
             covariance[block, block] += added
@@ -92,38 +106,44 @@ class Component:
             out[block] -= added @ alpha[block]
         return out
 
-    def _signal(self, a: Points, b: Points, left: FloatArray, right: FloatArray) -> FloatArray:
-        ensemble = (self.hyper.scale * self.bandwidth) ** 2 * (left.T @ right)
-        return np.asarray(ensemble + residual(a, b, self.hyper))
+    def _signal(self, a: Points, b: Points, shared: Shared | None = None) -> FloatArray:
+        ensemble, distances = (a.deviations.T @ b.deviations, None) if shared is None else shared
+        covariance = residual(a, b, self.hyper, distances)
+        covariance += (self.hyper.scale * self.bandwidth) ** 2 * ensemble
+        return covariance
 
     def means(self, points: Points) -> FloatArray:
         """Posterior mean of each kept world's component, shape (w, m)."""
+        centres = self._centres(points, self.worlds)
         if not len(self.data):
-            return self._centres(points, self.worlds)
-        return np.asarray(self._centres(points, self.worlds) + self.alpha.T @ self._cross(points))
+            return centres
+        return np.asarray(centres + self.alpha.T @ self._signal(self.data, points))
 
-    def _cross(self, points: Points) -> FloatArray:
-        return self._signal(self.data, points, self._deviations, points.deviations)
+    def moments(self, points: Points, shared: tuple[Shared, Shared] | None = None) -> tuple[FloatArray, FloatArray]:
+        """Means (w, m) and the covariance (m, m) that all worlds share.
 
-    def moments(self, points: Points) -> tuple[FloatArray, FloatArray]:
-        """Means (w, m) and the covariance (m, m) that all worlds share."""
-        deviations = points.deviations
-        prior = self._signal(points, points, deviations, deviations)
+        ``shared`` is what does not depend on hyperparameters, among the points and from data to points.
+        """
+        among, across = (None, None) if shared is None else shared
+        prior = self._signal(points, points, among)
+        centres = self._centres(points, self.worlds)
         if not len(self.data):
-            return self._centres(points, self.worlds), prior
-        cross = self._cross(points)
+            return centres, prior
+        cross = self._signal(self.data, points, across)
         half = solve_lower(self.factor, cross)
-        return np.asarray(self._centres(points, self.worlds) + self.alpha.T @ cross), prior - half.T @ half
+        prior -= half.T @ half
+        return np.asarray(centres + self.alpha.T @ cross), prior
 
-    def marginals(self, points: Points) -> tuple[FloatArray, FloatArray]:
-        """Means (w, m) and the variance (m,) that all worlds share."""
+    def marginals(self, points: Points, shared: Shared | None = None) -> tuple[FloatArray, FloatArray]:
+        """Means (w, m) and the variance (m,) that all worlds share; ``shared`` from data to points."""
         prior = (self.hyper.scale * self.bandwidth) ** 2 * np.sum(points.deviations**2, axis=0)
         prior = prior + residual_variance(points, self.hyper)
+        centres = self._centres(points, self.worlds)
         if not len(self.data):
-            return self._centres(points, self.worlds), prior
-        cross = self._cross(points)
+            return centres, prior
+        cross = self._signal(self.data, points, shared)
         half = solve_lower(self.factor, cross)
-        means = np.asarray(self._centres(points, self.worlds) + self.alpha.T @ cross)
+        means = np.asarray(centres + self.alpha.T @ cross)
         return means, np.maximum(prior - np.sum(half**2, axis=0), 1e-12)
 
 
@@ -133,6 +153,9 @@ class Posterior:
 
     components: tuple[Component, ...]
     weights: FloatArray
+
+    def _shared(self, points: Points) -> tuple[Shared, Shared]:
+        return share(points, points), share(self.components[0].data, points)
 
     def mean(self, points: Points) -> FloatArray:
         """Posterior mean latent, shape (m,)."""
@@ -144,8 +167,9 @@ class Posterior:
     def moments(self, points: Points) -> tuple[FloatArray, FloatArray]:
         """Mean (m,) and covariance (m, m) of the whole mixture on the latent scale."""
         means, second = np.zeros(len(points)), np.zeros((len(points), len(points)))
+        shared = self._shared(points)
         for component, weight in zip(self.components, self.weights, strict=True):
-            centres, covariance = component.moments(points)
+            centres, covariance = component.moments(points, shared)
             means += weight * (component.weights @ centres)
             second += weight * (covariance + (centres * component.weights[:, None]).T @ centres)
         return means, second - np.outer(means, means)
@@ -154,11 +178,11 @@ class Posterior:
         """Joint draws on the latent scale, shape (count, m)."""
         out = np.empty((count, len(points)))
         counts = _systematic(self.weights, count, rng)
-        filled = 0
+        filled, shared = 0, self._shared(points)
         for component, number in zip(self.components, counts, strict=True):
             if not number:
                 continue
-            centres, covariance = component.moments(points)
+            centres, covariance = component.moments(points, shared)
             factor = cholesky(0.5 * (covariance + covariance.T) + 1e-9 * np.eye(len(points)))
             which = np.repeat(np.arange(len(centres)), _systematic(component.weights, number, rng))
             out[filled : filled + number] = (
@@ -176,11 +200,12 @@ class Posterior:
         out = np.empty((len(levels), len(points)))
         edges = np.cumsum(self.weights)
         pick = np.minimum(np.searchsorted(edges, order, side="right"), len(edges) - 1)
+        across = share(self.components[0].data, points)
         for k, component in enumerate(self.components):
             chosen = np.flatnonzero(pick == k)
             if not len(chosen):
                 continue
-            means, variance = component.marginals(points)
+            means, variance = component.marginals(points, across)
             inside = (order[chosen] - (edges[k] - self.weights[k])) / self.weights[k]
             cumulative = np.cumsum(component.weights)
             world = np.minimum(np.searchsorted(cumulative, inside, side="right"), len(cumulative) - 1)
