@@ -9,6 +9,7 @@ Every failure is one line on stderr.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -27,7 +28,9 @@ def run(argv: Sequence[str] | None = None) -> int:
     from race.cli.app import app
 
     # typer vendors click in newer releases and depends on it in older ones; the base class is in the mro of both.
-    usage_error = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+    usage_error: type[Exception] = next(
+        c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException" and issubclass(c, Exception)
+    )
     command = typer.main.get_command(app)
     try:
         result = command.main(
@@ -40,11 +43,11 @@ def run(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted; everything already written is kept", 1)
     except BrokenPipeError:
-        # `race plan | head` closed the pipe: not an error, but nothing more can be written.
-        sys.stdout = None  # type: ignore[assignment]
+        # `race plan | head` closed the pipe: not an error, but the interpreter's last flush must not meet it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except usage_error as error:
-        message = error.format_message()  # type: ignore[attr-defined]
+        message = getattr(error, "format_message", error.__str__)()
         return _fail(f"{message} (see --help)" if message else "no command given (see --help)", 2)
     return result if isinstance(result, int) else 0
 
