@@ -8,13 +8,13 @@ refits after every pilot simulates only the new one, and its decision grid once.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 
 import numpy as np
 
-from race.simulator import Settings, Worlds, simulate, simulate_curves
+from race.simulator import Settings, Worlds, collapse_probability, simulate, simulate_curves
 from surrogate.evidence import Evidence
 from surrogate.link import to_latent
 from surrogate.points import Data, FloatArray, IntArray, Points
@@ -50,6 +50,7 @@ class Ensemble:
         self.targets: tuple[str, ...] = ()
         self._keep = keep
         self._tables: OrderedDict[tuple[bytes, str], FloatArray] = OrderedDict()
+        self._bases: dict[tuple[bytes, str], FloatArray] = {}
         self._curves: OrderedDict[tuple[bytes, str], FloatArray] = OrderedDict()
 
     def at(self, settings: Settings, target: str) -> FloatArray:
@@ -69,7 +70,15 @@ class Ensemble:
         """Latents of the base models, shape (W, n): one simulation per model and reward system."""
         kinds = np.stack([settings.params, settings.reward.astype(np.float64), settings.reward_params], axis=1)
         _, first, back = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
-        return self.at(settings[first].with_budget(1.0), target)[:, back.ravel()]
+        keys = [(kinds[i].tobytes(), target) for i in first]
+        missing = [n for n, key in enumerate(keys) if key not in self._bases]
+        if missing:
+            self.targets = tuple(dict.fromkeys((*self.targets, target)))
+            found = self._simulate(settings[first[missing]].with_budget(1.0), None)
+            for name, values in found.items():
+                for column, n in enumerate(missing):
+                    self._bases[keys[n][0], name] = to_latent(values[:, column])
+        return np.stack([self._bases[key] for key in keys], axis=1)[:, back.ravel()]
 
     def along(self, settings: Settings, targets: Sequence[str]) -> Mapping[str, FloatArray]:
         """Latents at `SHARES` of each setting's budget, shape (W, n, len(SHARES)) per target."""
@@ -86,12 +95,23 @@ class Ensemble:
         self._forget(self._curves)
         return out
 
+    def collapse(self, settings: Settings) -> FloatArray:
+        """Probability in every world that a run collapses before its budget is spent, shape (W, n)."""
+        out = np.empty((len(self.worlds), len(settings)))
+        for mine, warped in self._groups(settings):
+            out[mine] = collapse_probability(self.worlds[mine], warped)
+        return out
+
+    def _groups(self, settings: Settings) -> Iterator[tuple[IntArray, Settings]]:
+        """Worlds of one warp, and the settings as they live them."""
+        for warp in np.unique(self.warps):
+            yield np.flatnonzero(self.warps == warp), replace(settings, a=settings.a * np.exp(warp))
+
     def _simulate(self, settings: Settings, shares: FloatArray | None) -> dict[str, FloatArray]:
         """Values by target in every world, (W, n), or (W, n, len(shares)) along the run."""
         out: dict[str, FloatArray] = {}
-        for warp in np.unique(self.warps):
-            mine = np.flatnonzero(self.warps == warp)
-            worlds, warped = self.worlds[mine], replace(settings, a=settings.a * np.exp(warp))
+        for mine, warped in self._groups(settings):
+            worlds = self.worlds[mine]
             found = (
                 simulate(worlds, warped, targets=self.targets)
                 if shares is None

@@ -27,6 +27,7 @@ from surrogate.points import FloatArray
 POINTS_PER_CURVE = 12
 TOTAL_POINTS = 2400
 UNHEALTHY = ("collapsed", "diverged", "failed")
+COLLAPSED = ("collapsed", "diverged")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,15 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """How one run ended: what was run, and whether it collapsed (or diverged)."""
+
+    model: LadderModel
+    record: PilotRecord
+    collapsed: bool
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What entered and what did not.
 
@@ -66,12 +76,15 @@ class Evidence:
         Records left out by health status.
     notes
         Plain words on everything left out.
+    outcomes
+        Runs that ended well or collapsed, for the risk of collapse.
     """
 
     runs: tuple[Run, ...]
     counts: Mapping[str, int]
     unhealthy: Mapping[str, int]
     notes: tuple[str, ...]
+    outcomes: tuple[Outcome, ...] = ()
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -104,8 +117,11 @@ def gather(records: Sequence[PilotRecord], ladder: Ladder) -> Evidence:
     unhealthy = Counter(r.health.status for r in kept if r.health.status in UNHEALTHY)
     for status, count in sorted(unhealthy.items()):
         notes.append(f"{count} of {len(kept)} run(s) {status}: counted as a risk, left out of the response")
-    healthy = [r for r in kept if r.health.status not in UNHEALTHY]
-    placed = [(r, m) for r in healthy if (m := _place(r, ladder, notes)) is not None]
+    located = [(r, m) for r in kept if (m := _place(r, ladder, notes)) is not None]
+    outcomes = tuple(
+        Outcome(m, r, r.health.status in COLLAPSED) for r, m in located if r.health.status != "failed"
+    )
+    placed = [(r, m) for r, m in located if r.health.status not in UNHEALTHY]
     placed = _at_most(placed, notes)
     limit = min(max(TOTAL_POINTS // max(sum(len(r.curves) for r, _ in placed), 1), 1), POINTS_PER_CURVE)
     runs = tuple(
@@ -115,7 +131,7 @@ def gather(records: Sequence[PilotRecord], ladder: Ladder) -> Evidence:
     )
     counts = Counter(run.record.evidence for run in runs)
     by_kind = {str(kind): counts.get(kind, 0) for kind in EVIDENCE}
-    return Evidence(runs, by_kind, {str(status): n for status, n in unhealthy.items()}, tuple(notes))
+    return Evidence(runs, by_kind, {str(status): n for status, n in unhealthy.items()}, tuple(notes), outcomes)
 
 
 def _once(records: Sequence[PilotRecord], notes: list[str]) -> list[PilotRecord]:

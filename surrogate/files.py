@@ -36,6 +36,7 @@ from surrogate.model import RunLabel, Surrogate
 from surrogate.pending import Pending
 from surrogate.points import Data
 from surrogate.posterior import Component, Posterior
+from surrogate.schema import counts, expect, field, strings
 
 SCHEMA = "race.surrogate/1"
 JSON_NAME, ARRAYS_NAME = "surrogate.json", "arrays.npz"
@@ -83,6 +84,8 @@ def save(surrogate: Surrogate, path: Path) -> Path:
         "bandwidth": np.array([c.bandwidth for c in state.posterior.components]),
         "weights": state.posterior.weights,
         "worlds": surrogate.ensemble.worlds.values,
+        "trials": _to_table(surrogate.trials),
+        "collapsed": surrogate.collapsed,
         "probe": surrogate.ensemble.at(probe, surrogate.targets[0]),
     }
     buffer = io.BytesIO()
@@ -131,23 +134,23 @@ def load(path: Path) -> Surrogate:
     """
     document, packed = _read(path)
     where = str(path / JSON_NAME)
-    _expect(document, where, {
+    expect(document, where, {
         "schema", "arrays", "hyperparameters", "ladder", "recipe", "targets", "evidence", "unhealthy", "notes",
         "runs", "seed",
     })  # fmt: skip
     if document["hyperparameters"] != list(NAMES):
         raise InvalidInput(f"{where}.hyperparameters: found another list than this version's; fit again")
-    if hashlib.sha256(packed).hexdigest() != _field(document["arrays"], f"{where}.arrays", "sha256", str):
+    if hashlib.sha256(packed).hexdigest() != field(document["arrays"], f"{where}.arrays", "sha256", str):
         raise InvalidInput(f"{path / ARRAYS_NAME}: it is not the file {JSON_NAME} was written with; fit again")
     arrays = _arrays(path / ARRAYS_NAME, packed)
     ladder = _ladder(document["ladder"], f"{where}.ladder")
     recipe = Recipe.from_dict(document["recipe"], where=f"{where}.recipe")
-    targets = tuple(check_target(t) for t in _strings(document, where, "targets"))
+    targets = tuple(check_target(t) for t in strings(document, where, "targets"))
     if not targets:
         raise InvalidInput(f"{where}.targets: found none; allowed is at least one")
     runs = tuple(
-        RunLabel(_field(r, f"{where}.runs", "record", str), _field(r, f"{where}.runs", "model", str))
-        for r in _field(document, where, "runs", list)
+        RunLabel(field(r, f"{where}.runs", "record", str), field(r, f"{where}.runs", "model", str))
+        for r in field(document, where, "runs", list)
     )
     data, extra = _checked(arrays, str(path / ARRAYS_NAME), len(targets), len(runs))
     ensemble = Ensemble(Worlds(arrays["worlds"]))
@@ -159,11 +162,13 @@ def load(path: Path) -> Surrogate:
     state = Fit(data, extra["variance"], extra["inflation"], Posterior(components, arrays["weights"]))
     return Surrogate(
         ladder, recipe, targets, ensemble, state,
-        _counts(document, where, "evidence", EVIDENCE),
-        _counts(document, where, "unhealthy", None),
-        tuple(_strings(document, where, "notes")),
+        counts(document, where, "evidence", EVIDENCE),
+        counts(document, where, "unhealthy", None),
+        tuple(strings(document, where, "notes")),
         runs,
-        _field(document, where, "seed", int),
+        _from_table(arrays["trials"], str(path / ARRAYS_NAME)),
+        arrays["collapsed"],
+        field(document, where, "seed", int),
     )  # fmt: skip
 
 
@@ -192,7 +197,7 @@ def _read(path: Path) -> tuple[dict[str, Any], bytes]:
 
 def _arrays(path: Path, packed: bytes) -> dict[str, np.ndarray]:
     names = {f"data_{f.name}" for f in fields(Data)} | {
-        "variance", "inflation", "theta", "bandwidth", "weights", "worlds", "probe",
+        "variance", "inflation", "theta", "bandwidth", "weights", "worlds", "probe", "trials", "collapsed",
     }  # fmt: skip
     try:
         with zipfile.ZipFile(io.BytesIO(packed)) as archive:
@@ -221,11 +226,12 @@ def _checked(
     arrays: Mapping[str, np.ndarray], where: str, targets: int, runs: int
 ) -> tuple[Data, dict[str, np.ndarray]]:
     """Observations with every shape and range checked."""
-    n, worlds, k = len(arrays["data_x"]), len(arrays["worlds"]), len(arrays["weights"])
+    n, worlds, k, trials = (len(arrays[name]) for name in ("data_x", "worlds", "weights", "trials"))
     shapes: dict[str, tuple[int, ...]] = {f"data_{f.name}": (n,) for f in fields(Data)}
     shapes |= {
         "data_x": (n, 3), "data_recipe": (n, 6), "data_ensemble": (worlds, n), "variance": (n,),
         "inflation": (runs,), "theta": (k, len(NAMES)), "bandwidth": (k,), "weights": (k,), "probe": (worlds, _PROBE),
+        "trials": (trials, len(fields(Settings))), "collapsed": (trials,),
     }  # fmt: skip
     for name, shape in shapes.items():
         if arrays[name].shape != shape:
@@ -235,7 +241,7 @@ def _checked(
         "data_value": (0, 1), "data_se": (0, 1), "data_growth": (0, 1), "data_target": (0, targets - 1),
         "data_reward": (0, len(REWARD_SYSTEMS) - 1), "data_run": (0, max(runs - 1, 0)), "bandwidth": (0, 1),
         "weights": (0, 1), "variance": (0, np.inf), "inflation": (1, np.inf), "theta": (-50, 50),
-        "data_gain": (0, np.inf),
+        "data_gain": (0, np.inf), "trials": (0, np.inf), "collapsed": (0, 1),
     }  # fmt: skip
     for name, (low, high) in ranges.items():
         if arrays[name].size and not (arrays[name].min() >= low and arrays[name].max() <= high):
@@ -251,6 +257,23 @@ def _checked(
     }
     data = Data(**columns)
     return data, {name: arrays[name].astype(np.float64) for name in ("variance", "inflation")}
+
+
+def _to_table(settings: Settings) -> np.ndarray:
+    """Settings as numbers, shape (n, fields). A rank of 0 stands for full fine-tuning, whose rank is infinite."""
+    columns = [np.asarray(getattr(settings, f.name), dtype=np.float64) for f in fields(Settings)]
+    return np.stack([np.where(np.isinf(c), 0.0, c) for c in columns], axis=1)
+
+
+def _from_table(table: np.ndarray, where: str) -> Settings:
+    """Inverse of `_to_table`."""
+    columns: dict[str, Any] = {f.name: table[:, i].copy() for i, f in enumerate(fields(Settings))}
+    columns["rank"] = np.where(columns["rank"] == 0, np.inf, columns["rank"])
+    columns["reward"] = columns["reward"].astype(np.int64)
+    positive = ("params", "prompts", "group", "a", "lr", "search", "learning", "budget")
+    if any(np.any(columns[name] <= 0) for name in positive) or np.any(columns["reward"] >= len(REWARD_SYSTEMS)):
+        raise InvalidInput(f"{where}: array 'trials' holds runs that cannot have been; fit again")
+    return Settings(**columns)
 
 
 def _probe(ladder: Ladder, recipe: Recipe) -> Settings:
@@ -271,59 +294,26 @@ def _same_simulator(
 
 
 def _ladder(data: Any, where: str) -> Ladder:
-    _expect(data, where, {"name", "recipe_defaults", "models"})
+    expect(data, where, {"name", "recipe_defaults", "models"})
     models = []
-    for i, entry in enumerate(_field(data, where, "models", list)):
+    for i, entry in enumerate(field(data, where, "models", list)):
         at = f"{where}.models[{i}]"
-        _expect(entry, at, {"name", "params", "architecture"})
+        expect(entry, at, {"name", "params", "architecture"})
         architecture = entry["architecture"]
-        _expect(architecture, f"{at}.architecture", {f.name for f in fields(Architecture)})
+        expect(architecture, f"{at}.architecture", {f.name for f in fields(Architecture)})
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in architecture.items()}
         try:
             if values["moe"] is not None:
-                _expect(values["moe"], f"{at}.architecture.moe", {f.name for f in fields(MoE)})
+                expect(values["moe"], f"{at}.architecture.moe", {f.name for f in fields(MoE)})
                 values["moe"] = MoE(**values["moe"])
             models.append(
-                LadderModel(_field(entry, at, "name", str), Architecture(**values), _field(entry, at, "params", int))
+                LadderModel(field(entry, at, "name", str), Architecture(**values), field(entry, at, "params", int))
             )
         except (TypeError, AttributeError) as error:
             raise InvalidInput(f"{at}.architecture: malformed ({error})") from None
     defaults = []
-    for pair in _field(data, where, "recipe_defaults", list):
+    for pair in field(data, where, "recipe_defaults", list):
         if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise InvalidInput(f"{where}.recipe_defaults: found {pair!r}; allowed are [name, value] pairs")
         defaults.append((pair[0], pair[1]))
-    return Ladder(_field(data, where, "name", str), tuple(models), tuple(defaults))
-
-
-def _expect(data: Any, where: str, names: set[str]) -> None:
-    if not isinstance(data, dict):
-        raise InvalidInput(f"{where}: found {type(data).__name__}; allowed is an object")
-    odd = sorted(set(data) ^ names)
-    if odd:
-        raise InvalidInput(f"{where}: field {odd[0]!r} is {'unknown' if odd[0] in data else 'missing'}")
-
-
-def _field(data: Any, where: str, name: str, kind: type) -> Any:
-    if not isinstance(data, dict) or not isinstance(data.get(name), kind) or isinstance(data[name], bool):
-        raise InvalidInput(f"{where}.{name}: missing or not of type {kind.__name__}")
-    return data[name]
-
-
-def _strings(document: Mapping[str, Any], where: str, name: str) -> list[str]:
-    values = _field(document, where, name, list)
-    if not all(isinstance(v, str) for v in values):
-        raise InvalidInput(f"{where}.{name}: allowed are strings")
-    return list(values)
-
-
-def _counts(
-    document: Mapping[str, Any], where: str, name: str, kinds: tuple[str, ...] | None
-) -> dict[str, int]:
-    counts = _field(document, where, name, dict)
-    if kinds is not None:
-        _expect(counts, f"{where}.{name}", set(kinds))
-    for kind, count in counts.items():
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise InvalidInput(f"{where}.{name}.{kind}: found {count!r}; allowed is a whole number of at least 0")
-    return dict(counts)
+    return Ladder(field(data, where, "name", str), tuple(models), tuple(defaults))

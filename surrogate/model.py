@@ -38,6 +38,7 @@ from surrogate.link import latent_sd, to_value
 from surrogate.pending import Pending, block_diagonal, join
 from surrogate.points import FloatArray, Points
 from surrogate.posterior import standard_draws
+from surrogate.risk import collapse_risk
 
 # Standard error of an evaluation that is still to come: about 500 graded problems.
 EVALUATION_SE = 0.02
@@ -89,6 +90,8 @@ class Surrogate:
         Plain words on everything a reader should know: what was left out, what was doubted.
     runs
         Record id and model of each run in ``state.data``, in order.
+    trials, collapsed
+        Every run that ended well or collapsed, as settings, and 1 where it collapsed.
     seed
         What the ensemble and the hyperparameter draws were made with.
     """
@@ -101,8 +104,10 @@ class Surrogate:
     evidence: Mapping[str, int]
     unhealthy: Mapping[str, int]
     notes: tuple[str, ...]
-    runs: tuple[RunLabel, ...] = ()
-    seed: int = 0
+    runs: tuple[RunLabel, ...]
+    trials: Settings
+    collapsed: FloatArray
+    seed: int
 
     @classmethod
     def fit(
@@ -158,7 +163,10 @@ class Surrogate:
             ]
         return cls(
             ladder, recipe, modelled, ensemble, state, evidence.counts, evidence.unhealthy, tuple(notes),
-            tuple(RunLabel(run.record.id, run.model.name) for run in evidence.runs), seed,
+            tuple(RunLabel(run.record.id, run.model.name) for run in evidence.runs),
+            Settings.build([(o.model, o.record.spec.recipe, o.record.spec.budget) for o in evidence.outcomes]),
+            np.array([float(o.collapsed) for o in evidence.outcomes]),
+            seed,
         )  # fmt: skip
 
     def predict(self, settings: Settings, target: str, *, level: float = 0.9) -> Prediction:
@@ -236,6 +244,14 @@ class Surrogate:
         if leave_out == "run":
             return leave_one_run_out(self.state, records, models, self.targets, level=level)
         return leave_one_model_out(self.state, records, models, self.targets, level=level, seed=self.seed)
+
+    def collapse_risk(self, settings: Settings) -> FloatArray:
+        """Probability that a run collapses before its budget is spent, shape (n,); see `surrogate.risk`.
+
+        Predictions are about runs that stay healthy; this is the chance that one does not.
+        """
+        seen = self.ensemble.collapse(self.trials)
+        return collapse_risk(seen, self.collapsed, self.ensemble.collapse(settings))
 
     def points(self, settings: Settings, target: str) -> Points:
         """Settings as the posterior sees them: for callers that need latent moments (`Posterior.moments`).

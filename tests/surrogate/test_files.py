@@ -38,6 +38,7 @@ def test_a_loaded_surrogate_answers_identically(fitted: Surrogate, saved: Path) 
     assert optimum(fitted, budget=1e19) == optimum(loaded, budget=1e19)
     for name in ("ladder", "recipe", "targets", "evidence", "unhealthy", "notes", "runs", "seed"):
         assert getattr(fitted, name) == getattr(loaded, name)
+    assert np.array_equal(fitted.collapse_risk(GRID), loaded.collapse_risk(GRID))
     assert fitted.diagnostics() == loaded.diagnostics()
     assert fitted.diagnostics(leave_out="model") == loaded.diagnostics(leave_out="model")
 
@@ -126,6 +127,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "value above 1": (rearray(lambda a: a["data_value"].fill(1.5)), "data_value"),
     "weights not a distribution": (rearray(lambda a: a["weights"].fill(0.0)), "weights"),
     "runs out of order": (rearray(lambda a: a.update(data_run=a["data_run"][::-1].copy())), "data_run"),
+    "impossible trials": (rearray(lambda a: a["trials"].fill(0.0)), "trials"),
     "other worlds": (rearray(other_worlds), "simulator"),
 }
 
