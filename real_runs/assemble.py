@@ -132,7 +132,8 @@ def locate(model: str) -> str:
     found = hub_id(model)
     if found is not None:
         return found
-    if model.count("/") == 1 and not model.startswith((".", "/", "~")):
+    owner, _, repository = model.partition("/")
+    if owner and repository and "/" not in repository and not model.startswith((".", "~")):
         return model
     raise InvalidInput(
         f"model: found {model!r}; allowed are {', '.join(POLICIES)}, a folder, a hub id owner/name, or a built-in name "
@@ -227,19 +228,22 @@ def load_causal_lm(path: str, dtype: str) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     try:
-        model, info = AutoModelForCausalLM.from_pretrained(
+        # With output_loading_info it returns a pair, which its annotations do not say.
+        found: Any = AutoModelForCausalLM.from_pretrained(
             path, dtype=getattr(torch, dtype), output_loading_info=True
         )
     except (OSError, ValueError, ImportError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-        raise CannotDo(f"model: {path!r} cannot be read or fetched here ({first}); give a folder with its files") from None
-    missing = sorted(info["missing_keys"])
+        raise CannotDo(
+            f"model: {path!r} cannot be read or fetched here ({first}); give a folder with its files"
+        ) from None
+    loaded: PreTrainedModel = found[0]
+    missing = sorted(found[1]["missing_keys"])
     if missing:
         raise CannotDo(
-            f"model: {path!r} has no weight {missing[0]!r} ({len(missing)} missing), so that part would be random; give "
-            "a whole causal language model"
+            f"model: {path!r} has no weight {missing[0]!r} ({len(missing)} missing), so that part would be random; "
+            "give a whole causal language model"
         )
-    loaded: PreTrainedModel = model
     return loaded
 
 
@@ -262,7 +266,7 @@ def _text_parts(setup: Setup, options: RunOptions, grader: Grader, *, train: boo
             f"data: missing with model {setup.model!r}; give a parquet, JSONL or CSV file with questions and answers, "
             "or polaris-53k, gsm8k, math500, or a hub id"
         )
-    lengths = {
+    lengths: dict[str, Any] = {
         "max_prompt_tokens": options.max_prompt_tokens,
         "max_completion_tokens": options.max_completion_tokens or _DEFAULT_COMPLETION_TOKENS,
     }
@@ -298,8 +302,8 @@ def _locate_prm(model: str) -> str:
     found = hub_id(model)
     if found is None and builtin_config(model) is not None:
         raise InvalidInput(
-            f"reward_model: {model!r} has a size for planning but no published checkpoint; give the folder or hub id of a "
-            "process reward model"
+            f"reward_model: {model!r} has a size for planning but no published checkpoint; give the folder or hub id "
+            "of a process reward model"
         )
     return found or model
 

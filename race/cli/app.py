@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from race.cli import evidence, flops, plan, query, runs
+from race.cli import evals, evidence, flops, plan, query, runs
 
 app = typer.Typer(
     name="race",
@@ -40,5 +40,6 @@ app.command("plan")(plan.plan)
 app.command("simulate")(evidence.simulate)
 app.command("import")(evidence.import_log)
 app.command("run")(runs.run)
+app.command("eval")(evals.evaluate)
 app.command("fit")(query.fit)
 app.command("query")(query.query)

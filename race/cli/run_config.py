@@ -1,6 +1,6 @@
 """What ``race run`` is told, from a TOML file and from flags; flags win.
 
-    model = "nano-s"              also: reward, reward_model, judge_model, budget, rho, seed, targets, out, store, monitor
+    model = "nano-s"              and the other names of `SCALARS`
     [recipe]                      fields of `race.recipe.Recipe`
     [options]                     fields of `real_runs.config.RunOptions`
     [data]                        train, heldout, benchmarks, prompt_column, ...: `real_runs.assemble.DATA_FIELDS`
@@ -83,9 +83,8 @@ def parse_setting(text: str) -> tuple[str, str, Any]:
     if not dot:
         table = "options"
     if not equals or not name or table not in TABLES:
-        raise InvalidInput(
-            f"set: found {text!r}; allowed is name=value for an option, or {', '.join(f'{t}.name=value' for t in TABLES)}"
-        )
+        others = ", ".join(f"{other}.name=value" for other in TABLES)
+        raise InvalidInput(f"set: found {text!r}; allowed is name=value for an option, or {others}")
     right = right.strip()
     try:
         value = tomllib.loads(f"value = {right}")["value"]

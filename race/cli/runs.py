@@ -84,8 +84,8 @@ def run(
     as_json: JsonFlag = False,
 ) -> None:
     """One real GRPO run within a budget. Run the same command again to resume it."""
-    from real_runs import require_runs_extra
     from race.store import Store
+    from real_runs import require_runs_extra
 
     flags: dict[str, Any] = {
         "model": model, "reward": reward, "budget": budget, "rho": rho, "seed": seed, "targets": target,
@@ -157,7 +157,8 @@ def _spec(told: dict[str, Any], setup: Setup, priced: str) -> PilotSpec:
 
     model = setup.model.lower() if setup.nano else setup.model
     architecture = Architecture.from_config(locate(model))
-    given = {**default_recipe(model), **told["recipe"], "reward_model": reward_model_for(model, priced, setup.reward_model)}
+    scorer = reward_model_for(model, priced, setup.reward_model)
+    given = {**default_recipe(model), **told["recipe"], "reward_model": scorer}
     built = RecipeOptions({k: v for k, v in given.items() if v is not None}).build(
         ladder("nano" if setup.nano else "qwen2.5"), priced
     )
@@ -231,8 +232,8 @@ def _same_setup(folder: Path, setup: Setup) -> None:
     for name, value in wanted.items():
         if found.get(name) != value:
             raise InvalidInput(
-                f"{name}: found {value!r}, the run in {folder} has {found.get(name)!r}; resuming needs what the run was "
-                "started with: use it, or another folder"
+                f"{name}: found {value!r}, the run in {folder} has {found.get(name)!r}; resuming needs what the run "
+                "was started with: use it, or another folder"
             )
 
 
@@ -254,10 +255,10 @@ def _show_plan(setup: Setup, pilot: PilotSpec, options: RunOptions, folder: Path
         ("run", f"{pilot.model}, reward {setup.reward}, {format_flops(pilot.budget)} FLOPs, seed {pilot.seed}"),
         (
             "forecast",
-            f"{run_length(plan.to_dict())}, {pilot.recipe.prompt_tokens:g} + {pilot.recipe.completion_tokens:g} tokens, "
-            f"a = {plan.recipe.update_ratio:.3g}, rho = {plan.flops.rho:.2f}",
+            f"{run_length(plan.to_dict())}, {pilot.recipe.prompt_tokens:g} + {pilot.recipe.completion_tokens:g} "
+            f"tokens, a = {plan.recipe.update_ratio:.3g}, rho = {plan.flops.rho:.2f}",
         ),
-        ("adapter", "none: full fine-tuning" if lora is None else f"LoRA r = {lora.rank}, alpha {options.lora_alpha:g}"),
+        ("adapter", "full fine-tuning" if lora is None else f"LoRA r = {lora.rank}, alpha {options.lora_alpha:g}"),
         ("options", ", ".join(f"{name} = {getattr(options, name)}" for name in changed) or "all at their defaults"),
         ("targets", ", ".join(pilot.targets)),
         ("folder", f"{folder}"),
@@ -326,7 +327,7 @@ def _run(
 
 def _keep(folder: Path, setup: Setup) -> Any:
     """Write the setup beside the run, once the folder is known to be this run's."""
-    done = []
+    done: list[bool] = []
 
     def write(_: Any) -> None:
         if not done:
@@ -337,6 +338,7 @@ def _keep(folder: Path, setup: Setup) -> Any:
 
 
 def _render(console: Console, record: PilotRecord, folder: Path) -> None:
+    from race.cli.live import PHASES
     from race.units import format_flops
 
     health = record.health
@@ -346,11 +348,12 @@ def _render(console: Console, record: PilotRecord, folder: Path) -> None:
         f"{record.steps:,} steps, {verdict}" + (f" ({', '.join(health.flags)})" if health.flags else "")
     )
     rows = table(["phase", ("FLOPs", "right"), ("share", "right"), ("seconds", "right")])
-    for name, label in (("search", "search (rollouts)"), ("learning", "learning (updates)"), ("reward", "reward (scoring)")):
+    flops = record.flops
+    for name, label in PHASES.items():
         seconds = sum(s for phase, s in record.seconds.items() if _column(phase) == name)
-        rows.add_row(label, format_flops(getattr(record.flops, name)), f"{record.flops.shares[name]:.1%}", f"{seconds:.1f}")
+        rows.add_row(label, format_flops(getattr(flops, name)), f"{flops.shares[name]:.1%}", f"{seconds:.1f}")
     rows.add_section()
-    rows.add_row("total", format_flops(record.flops.total), f"{record.flops.total / record.spec.budget:.1%} of budget", "")
+    rows.add_row("total", format_flops(flops.total), f"{flops.total / record.spec.budget:.1%} of budget", "")
     console.print(rows)
     curves = table(["target", ("base", "right"), ("trained", "right"), ("standard error", "right")])
     for target, curve in record.curves.items():
