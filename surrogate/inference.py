@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from race.errors import CannotDo
 from surrogate.hyperparameters import INDEX, PRIOR_MEAN, PRIOR_SD, log_prior
 from surrogate.kernels import Gram
 from surrogate.linalg import cholesky, solve_lower
@@ -33,8 +34,11 @@ def learn(gram: Gram) -> tuple[FloatArray, FloatArray]:
         step = np.linalg.solve(information + damping * np.diag(np.diag(information)), gradient)
         # At most one prior standard deviation at a time: further out the quadratic model means nothing.
         step /= max(1.0, float(np.max(np.abs(step) / PRIOR_SD)))
-        proposal = _objective(gram, theta + step)
-        gain = proposal[0] - value
+        try:
+            proposal = _objective(gram, theta + step)
+            gain = proposal[0] - value
+        except CannotDo:  # a covariance that cannot be factorised is a step too far, not an answer
+            gain = -np.inf
         if gain > 0:
             theta = theta + step
             value, gradient, information = proposal

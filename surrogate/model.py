@@ -156,6 +156,12 @@ class Surrogate:
                 for t in asked
                 if t not in evidence.targets
             ]
+            rewards = sorted({run.record.spec.reward for run in evidence.runs})
+            if recipe.reward not in rewards:
+                notes.append(
+                    f"reward {recipe.reward}: no record has it; it is inferred from the simulator and from records of "
+                    + ", ".join(rewards)
+                )
             notes += [
                 f"record {evidence.runs[i].record.id} fits neither the simulator nor the other runs: its noise is "
                 f"taken {factor**0.5:.0f} times as large"

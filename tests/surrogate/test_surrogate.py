@@ -178,6 +178,33 @@ def test_an_unseen_target_leans_on_the_seen_one() -> None:
     assert after.sd.mean() < before.sd.mean()
 
 
+def test_an_unseen_reward_is_said() -> None:
+    found = fit(BAD_INPUT["a reward outside the question"])
+    assert any("reward sparse: no record has it" in note and "prm" in note for note in found.notes)
+
+
+def test_a_ladder_far_from_the_simulators_is_learned_from_data() -> None:
+    """Nano models: the simulator says next to nothing is solved, real runs go from .16 to .9 within minutes."""
+    from race.ladder import ladder
+
+    nano = ladder("nano")
+    recipe = nano.recipe("sparse")
+    records = [
+        record(
+            spec(rungs=nano, model=m, rho=rho, budget=6e10 * 3**m, seed=i),
+            lambda t, rho=rho: 0.16 + 0.7 * (1 - np.exp(-3 * t)) * (1 - 2 * (rho - 0.6) ** 2),
+        )
+        for m in range(3)
+        for i, rho in enumerate((0.35, 0.55, 0.75))
+    ]
+    found = Surrogate.fit(records, ladder=nano, recipe=recipe)
+    settings = Settings.build([(nano[r.spec.model], r.spec.recipe, r.spec.budget) for r in records])
+    ends = np.array([r.curves["native"].value[-1] for r in records])
+    answer = found.predict(settings, "native")
+    assert np.abs(answer.mean - ends).max() < 0.05
+    healthy(found, settings)
+
+
 def test_pass_at_1_of_two_benchmarks_is_ambiguous() -> None:
     records = [record(spec(seed=i), 0.4, target=f"pass@1:{b}") for i, b in enumerate(("gsm8k", "math500"))]
     with pytest.raises(InvalidInput, match="pass@1:gsm8k, pass@1:math500"):
