@@ -51,7 +51,7 @@ class Planner:
     pilot_budget
         FLOPs for all pilots together; a tenth of the budget by default.
     sizes
-        Pilot sizes to choose among; by default four, doubling up to a quarter of the pilot budget.
+        Pilot sizes to choose among; by default four, doubling up to half of the pilot budget.
     records
         Evidence from elsewhere: a store, imported logs.
     study, storage, study_name

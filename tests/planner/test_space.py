@@ -22,7 +22,7 @@ SPACES = {
 
 def test_defaults_are_a_tenth_of_the_budget_in_doubling_sizes(space: PilotSpace) -> None:
     assert space.pilot_budget == 10**18
-    assert space.sizes == tuple(10**18 // n for n in (32, 16, 8, 4))
+    assert space.sizes == tuple(10**18 // n for n in (16, 8, 4, 2))
 
 
 @given(
