@@ -130,6 +130,16 @@ def test_without_out_each_run_has_a_folder_of_its_own(
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
+def test_a_live_table_on_a_terminal(race: Race, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    result = race(*NANO, "--budget", "9e9", "--kl", "--out", tmp_path / "run")
+    assert result.code == 0, result.err
+    for said in ("search (rollouts)", "of budget", "ETA", "held-out pass@1", "KL"):
+        assert said in result.err
+    assert "KL               off" not in result.err
+    assert "trained" in result.out
+
+
 def test_tensorboard_by_default_where_installed(race: Race, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
