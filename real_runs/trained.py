@@ -125,6 +125,8 @@ def load_trained(trained: Trained, base: Callable[[], PreTrainedModel], options:
     from real_runs.policy import Policy, pick_device
 
     device = pick_device(options.device)
+    if options.threads:
+        torch.set_num_threads(options.threads)
     lm = base() if trained.weights is None else load_causal_lm(str(trained.weights), options.dtype)
     nn.Module.to(lm, dtype=getattr(torch, options.dtype))
     architecture = Architecture.from_config(lm.config)

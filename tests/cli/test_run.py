@@ -324,7 +324,8 @@ def test_models_that_do_not_fit_their_part(race: Race, lm: Any, sums: Path, tmp_
     model, out = lm(), tmp_path / "run"
     prm = tiny().save_qwen_prm(tmp_path / "tiny-prm", tokenizer=tiny().byte_tokenizer(separator="<other>"))
     refuses(race(*text(model, sums, out, "--reward", "prm", "--reward-model", prm)), 2, "separator")
-    refuses(race(*text(model, sums, out, "--reward", "proxy-prm", "--budget", "1e13")), 2, "reward_model", "no published checkpoint")
+    unpublished = text(model, sums, out, "--reward", "proxy-prm", "--budget", "1e13")
+    refuses(race(*unpublished), 2, "reward_model", "no published checkpoint")
     refuses(race(*text(lm("no-eos", eos=False), sums, out)), 2, "eos")
     refuses(race(*text(model, sums, out, "--set", "max_prompt_tokens=2000")), 2, "context of 512")
     half = tiny().save_token_classifier(tmp_path / "half")
