@@ -24,7 +24,7 @@ WORLDS = 128
 # is off by at most about 0.01 for curves that rise one logit per e-fold.
 SHARES = np.concatenate([[0.0], np.geomspace(1 / 128, 1, 16)])
 # Latent units: where the simulator expects next to no learning it may still be wrong about that.
-LEAST_GAIN = 0.2
+LEAST_GAIN = 0.5
 
 
 # One world in WARP_EVERY misjudges what an update ratio does, by e to the next of WARPS; see `Ensemble`.

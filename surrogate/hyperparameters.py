@@ -27,13 +27,16 @@ _PRIORS: Final[dict[str, tuple[float, float]]] = {
     "length_budget": (np.log(4.0), 0.5),
     "reward_correlation": (1.0, 1.0),  # logit: residuals under two reward systems
     "target_correlation": (0.5, 1.0),  # logit: residuals of two targets
-    "run": (np.log(0.08), 0.6),  # log sd: what a seed shifts for the rest of a run
-    "curve": (np.log(0.06), 0.6),  # log sd: wander along a run, correlated in log FLOPs
-    "white": (np.log(0.03), 0.6),  # log sd: point noise that `se` does not declare
+    # Noise of a run is known far better than the simulator's error. Were it as free, a curve that the simulator did
+    # not foresee would be called noise, and a measured 0.69 would not move a forecast of 0.09.
+    "run": (np.log(0.08), 0.3),  # log sd: what a seed shifts for the rest of a run
+    "curve": (np.log(0.06), 0.25),  # log sd: wander along a run, correlated in log FLOPs
+    "white": (np.log(0.03), 0.3),  # log sd: point noise that `se` does not declare
 }
 NAMES: Final[tuple[str, ...]] = tuple(_PRIORS)
-# Degrees of freedom: 3 for the amplitudes of error, as good as normal for the others.
-_TAIL: Final = np.array([3.0 if name in ("level", "trend", "shape") else 1e6 for name in _PRIORS])
+# Degrees of freedom: 3 for the amplitudes of error, as good as normal for the others. Seeds have the tail too: runs of
+# one setting that contradict each other can only be told apart by them.
+_TAIL: Final = np.array([3.0 if name in ("level", "trend", "shape", "run") else 1e6 for name in _PRIORS])
 INDEX: Final[dict[str, int]] = {name: i for i, name in enumerate(NAMES)}
 PRIOR_MEAN: Final[FloatArray] = np.array([m for m, _ in _PRIORS.values()])
 PRIOR_SD: Final[FloatArray] = np.array([s for _, s in _PRIORS.values()])
