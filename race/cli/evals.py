@@ -21,14 +21,21 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: Annotated[
-        str, typer.Argument(help="nano-s, a causal LM (folder or hub id), a PEFT adapter folder, or a run's folder.")
+        str,
+        typer.Argument(
+            help="nano-s, a causal LM (folder or hub id), a PEFT adapter folder, or a run's folder."
+        ),
     ],
     data: Annotated[
         list[str] | None,
-        typer.Option("--data", help="NAME or NAME=SOURCE: file, gsm8k, hub id; repeatable. Default: the run's."),
+        typer.Option(
+            "--data", help="NAME or NAME=SOURCE: file, gsm8k, hub id; repeatable. Default: the run's."
+        ),
     ] = None,
     problems: Annotated[int, typer.Option("--problems", min=1, help="Held-out problems of each set.")] = 500,
-    samples: Annotated[int, typer.Option("--samples", min=1, max=1024, help="Completions for each problem.")] = 1,
+    samples: Annotated[
+        int, typer.Option("--samples", min=1, max=1024, help="Completions for each problem.")
+    ] = 1,
     greedy: Annotated[bool, typer.Option("--greedy", help="Most likely token instead of sampling.")] = False,
     judge_model: JudgeOption = None,
     settings: SetOption = None,
@@ -44,7 +51,9 @@ def evaluate(
     from real_runs.trained import evaluate_trained, evaluation_options, find_trained, load_trained, with_sets
 
     if greedy and samples > 1:
-        raise InvalidInput(f"samples: found {samples} with --greedy, which always says the same; allowed is 1")
+        raise InvalidInput(
+            f"samples: found {samples} with --greedy, which always says the same; allowed is 1"
+        )
     require_runs_extra()
     told: dict[str, dict[str, Any]] = {"options": {}, "data": {}, "prm": {}}
     for text in settings or []:

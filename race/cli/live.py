@@ -100,7 +100,9 @@ class LiveRun:
         total = _total(progress)
         rows = table([self._title, ("FLOPs", "right"), ("share", "right")])
         for phase, label in PHASES.items():
-            rows.add_row(label, format_flops(progress.flops[phase]), f"{progress.flops[phase] / max(total, 1):.1%}")
+            rows.add_row(
+                label, format_flops(progress.flops[phase]), f"{progress.flops[phase] / max(total, 1):.1%}"
+            )
         rows.add_section()
         rows.add_row("total", format_flops(total), f"{total / progress.budget:.1%} of budget")
         return Group(

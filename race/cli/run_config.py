@@ -57,7 +57,9 @@ def read_config(path: Path | None) -> dict[str, Any]:
         elif name not in SCALARS:
             raise InvalidInput(f"config: unknown name {name!r}; allowed are {', '.join((*SCALARS, *TABLES))}")
         elif isinstance(value, bool) or not isinstance(value, SCALARS[name]):
-            kinds = " or ".join({"str": "text", "list": "a list"}.get(k.__name__, "a number") for k in SCALARS[name])
+            kinds = " or ".join(
+                {"str": "text", "list": "a list"}.get(k.__name__, "a number") for k in SCALARS[name]
+            )
             raise InvalidInput(f"config.{name}: found {value!r}; allowed is {kinds}")
     return data
 

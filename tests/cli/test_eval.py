@@ -63,8 +63,22 @@ def test_greedy_does_not_depend_on_the_seed(race: Race, folder: Path) -> None:
 
 def test_a_model_trained_whole(race: Race, tmp_path: Path) -> None:
     out = tmp_path / "full"
-    options = ("--set", "eval_problems=20", "--set", "threads=1", "--set", "learning_rate=0.002", "--monitor", "none")
-    assert race("run", "--model", "nano-s", "--budget", "1.2e10", "--out", out, "--lora-rank", "0", *options).code == 0
+    options = (
+        "--set",
+        "eval_problems=20",
+        "--set",
+        "threads=1",
+        "--set",
+        "learning_rate=0.002",
+        "--monitor",
+        "none",
+    )
+    assert (
+        race(
+            "run", "--model", "nano-s", "--budget", "1.2e10", "--out", out, "--lora-rank", "0", *options
+        ).code
+        == 0
+    )
     trained, base = race("eval", out, *FEW).json, race("eval", "nano-s", *FEW).json
     assert trained["adapter"] is None
     assert trained["targets"]["pass@1"] != base["targets"]["pass@1"]
@@ -76,7 +90,9 @@ def test_readable(race: Race) -> None:
         assert said in out
 
 
-def test_what_cannot_be_evaluated(race: Race, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_evaluated(
+    race: Race, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     unfinished = shutil.copytree(folder, tmp_path / "unfinished")
     (unfinished / "record.json").unlink()

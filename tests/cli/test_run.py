@@ -54,9 +54,18 @@ def test_a_nano_run_end_to_end(race: Race, tmp_path: Path) -> None:
     assert set(record.curves) == {"native", "pass@1", "judge"}
     assert all(curve.step[-1] == record.steps for curve in record.curves.values())
     assert [r.id for r in Store(store).records().require()] == [record.id]
-    for said in ("nano-s, reward sparse", "forecast", "eval_problems = 20", "held-out pass@1", "of the budget"):
+    for said in (
+        "nano-s, reward sparse",
+        "forecast",
+        "eval_problems = 20",
+        "held-out pass@1",
+        "of the budget",
+    ):
         assert said in " ".join(result.err.split())
-    assert json.loads((out / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"] == "nano-s"
+    assert (
+        json.loads((out / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"]
+        == "nano-s"
+    )
 
     again = race(*command)
     assert (again.code, again.json["id"]) == (0, record.id)
@@ -97,15 +106,23 @@ def test_ctrl_c_keeps_every_step_and_the_rest_is_the_same(race: Race, tmp_path: 
 def test_toml_and_flags_say_the_same(race: Race, tmp_path: Path) -> None:
     config = tmp_path / "run.toml"
     config.write_text(
-        'model = "nano-s"\nreward = "0.9*prm+0.1*sparse"\nbudget = "9e9"\nmonitor = "none"\ntargets = ["pass@1"]\n'
+        'model = "nano-s"\nreward = "0.9*proxy-prm+0.1*sparse"\nbudget = "9e9"\n'
+        'monitor = "none"\ntargets = ["pass@1"]\n'
         "[recipe]\ngroup_size = 4\n[options]\neval_problems = 10\nthreads = 1\neval_points = 1\n"
     )
-    result = race("run", "--config", config, "--rho", "0.5", "--out", tmp_path / "run", "--seed", "1", "--json")
+    result = race(
+        "run", "--config", config, "--rho", "0.5", "--out", tmp_path / "run", "--seed", "1", "--json"
+    )
     assert result.code == 0, result.err
     spec = result.json["spec"]
-    assert (spec["rho"], spec["seed"], spec["recipe"]["group_size"], spec["targets"]) == (0.5, 1, 4, ["pass@1"])
-    assert (spec["recipe"]["reward"], spec["recipe"]["reward_model"]) == ("prm", "nano-prm")
-    assert result.json["provenance"]["reward"] == "0.9*prm+0.1*sparse"
+    assert (spec["rho"], spec["seed"], spec["recipe"]["group_size"], spec["targets"]) == (
+        0.5,
+        1,
+        4,
+        ["pass@1"],
+    )
+    assert (spec["recipe"]["reward"], spec["recipe"]["reward_model"]) == ("proxy-prm", "nano-proxy-prm")
+    assert result.json["provenance"]["reward"] == "0.9*proxy-prm+0.1*sparse"
     assert result.json["flops"]["reward"] > 0
 
 
@@ -192,6 +209,12 @@ def test_bad_usage(
     assert not (tmp_path / "run" / "ledger.jsonl").exists()
 
 
+def test_a_recipe_that_names_another_reward(race: Race, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('reward = "dense"\n')
+    refuses(race(*NANO, "--recipe", recipe, "--out", tmp_path / "run"), 2, "reward", "sparse", "dense")
+
+
 def test_bad_config_files(race: Race, tmp_path: Path) -> None:
     config = tmp_path / "run.toml"
     refuses(race("run", "--config", config), 2, "config", "run.toml")
@@ -205,7 +228,9 @@ def test_folders_and_stores_that_are_something_else(race: Race, tmp_path: Path) 
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.tex").write_text("x")
     refuses(race(*NANO, "--budget", "8e9", "--out", tmp_path / "taken"), 1, "thesis.tex", "empty folder")
-    refuses(race(*NANO, "--budget", "8e9", "--out", tmp_path / "r", "--store", tmp_path / "taken"), 2, "store")
+    refuses(
+        race(*NANO, "--budget", "8e9", "--out", tmp_path / "r", "--store", tmp_path / "taken"), 2, "store"
+    )
     assert not (tmp_path / "r").exists()
 
 
@@ -292,7 +317,9 @@ def test_a_text_run_with_a_process_reward_model(race: Race, lm: Any, sums: Path,
     refuses(race(*command), 2, "digests", "another folder")
 
 
-def test_equal_rewards_and_a_missing_pad_token_are_told(race: Race, lm: Any, sums: Path, tmp_path: Path) -> None:
+def test_equal_rewards_and_a_missing_pad_token_are_told(
+    race: Race, lm: Any, sums: Path, tmp_path: Path
+) -> None:
     result = race(*text(lm(pad=False), sums, tmp_path / "run"))
     assert result.code == 0, result.err
     assert "all-rewards-equal" in result.json["health"]["flags"]
