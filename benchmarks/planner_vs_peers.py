@@ -52,7 +52,7 @@ from race.rewards import REWARD_SYSTEMS
 from race.simulator.worlds import Truth, World, alien_worlds, own_worlds
 
 PEER_SIZES = (1 / 16, 1 / 8)
-BUDGETS = ("3e18", "1e19", "3e19", "1e20")
+BUDGETS = ("1e18", "3e18", "1e19", "1e20")
 WITHIN = 0.01
 CHECKPOINTS = (0.1, 0.25, 0.5, 1.0)
 

@@ -59,12 +59,15 @@ class Beliefs:
         Latent covariance of [decision; candidates], shape (D + C, D + C).
     noise
         Latent variance a single pilot adds, shape (C,).
+    healthy
+        Probability that a pilot reports at all instead of collapsing, shape (C,).
     """
 
     mean: FloatArray
     slope: FloatArray
     cov: FloatArray
     noise: FloatArray
+    healthy: FloatArray
 
 
 def expected_gain(mean: FloatArray, swing: FloatArray) -> FloatArray:
@@ -162,7 +165,8 @@ def gain_per_flop(beliefs: Beliefs, cost: FloatArray, remaining: float) -> tuple
         if repeats > 1 and not fits.any():
             break
         swing = cross / np.sqrt(np.maximum(variance + beliefs.noise / repeats, 1e-18))
-        gain = expected_gain(beliefs.mean, swing)
+        # A collapsed pilot costs as much and says nothing about where healthy runs peak.
+        gain = expected_gain(beliefs.mean, swing) * beliefs.healthy
         if repeats == 1:
             single = gain
         best = np.where(fits, np.maximum(best, gain / (repeats * cost)), best)

@@ -45,9 +45,10 @@ def form_beliefs(
         again simulates nothing.
     """
     target = on.space.target
-    pilots = surrogate.points(able, target)
+    pilots, healthy = surrogate.points(able, target), 1 - surrogate.collapse_risk(able)
     if only is not None:
-        pilots = pilots[np.asarray(only, dtype=np.intp)]
+        keep = np.asarray(only, dtype=np.intp)
+        pilots, healthy = pilots[keep], healthy[keep]
     latent, cov = surrogate.state.posterior.moments(join(surrogate.points(on.settings, target), pilots))
     cov = 0.5 * (cov + cov.T)
     decisions = len(on.settings)
@@ -58,7 +59,7 @@ def form_beliefs(
     slope = np.where(on.affordable.ravel(), slope, 0.0)
     value = to_value(latent[decisions:])
     noise = surrogate.run_variance + latent_sd(value, np.full(len(value), EVALUATION_SE)) ** 2
-    return Beliefs(mean, slope, cov, noise)
+    return Beliefs(mean, slope, cov, noise, healthy)
 
 
 def _through_link(latent: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -28,6 +28,7 @@ FloatArray = npt.NDArray[np.float64]
 LEVEL = 0.9
 DRAWS = 2000
 EDGE = 0.2
+RISKY = 0.1
 DIAGNOSTIC = (
     "RACE is a diagnostic: it says where the optimum is likely to lie, it does not promise a better held-out result"
 )
@@ -55,6 +56,8 @@ class TargetView:
         Probability that the optimum lies at an end of the feasible update fractions.
     best
         Index of the best-mean setting on the slice.
+    collapse_risk
+        Probability that a run of the best-mean setting collapses; values are those of runs that do not.
     """
 
     target: str
@@ -69,6 +72,7 @@ class TargetView:
     regret: Interval
     edge: float
     best: int
+    collapse_risk: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
@@ -164,6 +168,8 @@ class Decision:
                 "recipe": self.sized.plan.to_dict(),
                 "flops": flops.to_dict(),
                 "value": self.view.value.to_dict(),
+                "regret": self.view.regret.to_dict(),
+                "collapse_risk": self.view.collapse_risk,
             },
             "pilots": [pilot.to_dict() for pilot in self.pilots],
             "models": dict(self.view.models),
@@ -196,6 +202,7 @@ def view_target(
         regret=Interval.of(np.maximum(optima.value - values[:, chosen], 0), LEVEL),
         edge=float(optima.edge.mean()),
         best=chosen,
+        collapse_risk=float(surrogate.collapse_risk(on.settings[[chosen]])[0]),
     )
 
 
@@ -267,6 +274,11 @@ def _notes(
         notes.append(
             f"with probability {view.edge:.2f} the optimum lies at an end of the feasible update fractions: the "
             "true peak may be cut off by what the recipe can reach"
+        )
+    if view.collapse_risk > RISKY:
+        notes.append(
+            f"a run of this recipe collapses with probability {view.collapse_risk:.2f}; the value stated is that of "
+            "one that does not"
         )
     label = view.regime
     if view.regimes[label] < LEVEL:

@@ -13,8 +13,9 @@ import numpy as np
 
 from planner.space import Cell, PilotSpace
 
-# Update fractions of the paper's grid per model: clearly low, middle, clearly high.
-GRID_POSITIONS = (0.2, 0.5, 0.8)
+# Update fractions of the paper's grid per model: clearly low, middle, clearly high; a near 1/3, 1 and 3. Further out
+# pilots collapse, or do nothing, too often to open a plan with.
+GRID_POSITIONS = (0.3, 0.5, 0.7)
 # The acquisition may also reach towards the ends of the range, and sees the slope on both sides of an optimum.
 CANDIDATE_POSITIONS = tuple(np.round(np.linspace(0.05, 0.95, 13), 4).tolist())
 

@@ -6,7 +6,7 @@ the same answer for the same progress and seed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ from planner.acquisition import score
 from planner.beliefs import form_beliefs
 from planner.decision import Decision, decide
 from planner.grid import candidates, start_grid
-from planner.progress import Progress
+from planner.progress import Pilot, Progress
 from planner.seeds import trial_seed
 from planner.slices import BudgetSlice
 from planner.space import Cell, PilotSpace
@@ -123,14 +123,18 @@ class Proposer:
         remaining = self.space.pilot_budget - progress.spent
         if not fixed and progress.known(self.space) < self.start_count:
             for cell in start_grid(self.space, self.start_count):
-                if self.space.affordable(cell, remaining) and not self._asked(cell, progress):
+                if self.space.affordable(cell, remaining) and not self._asked(cell, progress.pilots):
                     return Proposal(cell, "grid")
         able = self.able(remaining)
         if fixed:
             able = _matching(able, self.space, fixed, remaining)
         if not able:
             raise NoProposal(self._why_nothing(progress, remaining))
-        return self._best(able, progress, remaining)
+        # Two seeds of one cell side by side are sometimes the best pair by the numbers, but one of them is soon
+        # known not to have been needed; a cell next to it teaches nearly as much about this one, and more elsewhere.
+        out = [p for p in progress.pilots if p.state == "running"]
+        apart = [cell for cell in able if not self._asked(cell, out)]
+        return self._best(apart or able, progress, remaining)
 
     def able(self, remaining: float) -> list[Cell]:
         """Candidates that ``remaining`` pilot FLOPs pay for."""
@@ -187,14 +191,14 @@ class Proposer:
         cells = [Cell(names.index(s.model.lower()), self.space.rewards.index(s.reward), 0, s.rho) for s in out]
         return self.space.settings(cells, [s.budget for s in out])
 
-    def _asked(self, cell: Cell, progress: Progress) -> bool:
+    def _asked(self, cell: Cell, pilots: Sequence[Pilot]) -> bool:
         name, reward = self.space.models[cell.model].name, self.space.rewards[cell.reward]
         return any(
             p.spec.model == name
             and p.spec.reward == reward
             and p.spec.budget == self.space.sizes[cell.size]
             and abs(p.spec.rho - cell.rho) < 1e-6
-            for p in progress.pilots
+            for p in pilots
         )
 
     def _why_nothing(self, progress: Progress, remaining: float) -> str:

@@ -1,6 +1,6 @@
 """The slice a decision is made on: every model and reward system at the real budget, along the update fraction.
 
-One `surrogate.optimum.Slice` per reward system, asked for one joint draw at a time: reward systems share draws, so
+One `surrogate.slices.Slice` per reward system, asked for one joint draw at a time: reward systems share draws, so
 that a comparison between them is a comparison within each possible truth.
 
 Notation (shapes)
@@ -20,7 +20,7 @@ from planner.space import PilotSpace
 from race.allocation import REGIMES
 from race.errors import CannotDo
 from race.simulator import Settings
-from surrogate.optimum import POINTS, Slice
+from surrogate.slices import POINTS, Slice
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]

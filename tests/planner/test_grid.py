@@ -27,7 +27,7 @@ def test_every_round_runs_each_model_once_at_different_positions(space: PilotSpa
 
 
 def test_only_runnable_pilots_are_in_the_grid(rungs: Ladder) -> None:
-    tight = PilotSpace.build(rungs, budget="3e17", reward="prm")
+    tight = PilotSpace.build(rungs, budget="1e17", reward="prm")
     size = start_size(tight)
     assert size is not None
     assert size > 0
