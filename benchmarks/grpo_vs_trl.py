@@ -28,6 +28,7 @@ from race.flops import LoraSpec, cost_functions
 from race.recipe import Recipe
 from real_runs.config import RunOptions
 from real_runs.contracts import Completion, Problem, Scores
+from real_runs.grpo.lanes import Lanes
 from real_runs.grpo.optimizer import make_optimizer
 from real_runs.grpo.pricing import Prices
 from real_runs.grpo.sizing import Sizer, StepSize
@@ -99,7 +100,8 @@ def race_stepper(folder: Path) -> tuple[Callable[[], None], Path]:
         seed=0, options=options, task=task, reward=reward,
         backend=build_backend(policy, options, max_tokens=COMPLETION_TOKENS, folder=str(folder)),
         learner=Learner(policy, make_optimizer(policy, recipe, options), options, sampling,
-                        cost_functions(policy.architecture, lora=policy.lora, attention="full"), False),
+                        cost_functions(policy.architecture, lora=policy.lora, attention="full"), False,
+                        Lanes(torch.get_num_threads())),
         prices=prices,
         sizer=Sizer(prices, reward.flops_bound, 1.0, size, COMPLETION_TOKENS, 10**18),
         ledger=Ledger(folder / "ledger.jsonl", attempt=1, step=-1),

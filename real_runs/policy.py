@@ -59,6 +59,10 @@ class Policy:
     gradient_checkpointing: bool
     lean: bool
 
+    def __post_init__(self) -> None:
+        # Looked up once: transformers searches for it, which costs more than a nano head's arithmetic.
+        self.lm_head: nn.Module = self.causal_lm.get_output_embeddings()
+
     @contextmanager
     def learning(self) -> Iterator[None]:
         """Where gradients are computed: gradient checkpointing is on inside, and off for everything else."""
@@ -107,7 +111,7 @@ class Policy:
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states, including whatever scaling the model applies to them."""
-        logits: Tensor = self.causal_lm.get_output_embeddings()(hidden)
+        logits: Tensor = self.lm_head(hidden)
         softcap = getattr(self.causal_lm.config, "final_logit_softcapping", None)
         if softcap:
             logits = torch.tanh(logits / softcap) * softcap

@@ -31,6 +31,7 @@ from real_runs.contracts import Judge, Problem, Reward, Task  # noqa: E402
 from real_runs.evaluate import Evaluation, evaluate  # noqa: E402
 from real_runs.folder import RunFolder  # noqa: E402
 from real_runs.grpo.health import flags, verdict  # noqa: E402
+from real_runs.grpo.lanes import Lanes  # noqa: E402
 from real_runs.grpo.optimizer import load_moments, make_optimizer, moments  # noqa: E402
 from real_runs.grpo.pricing import Prices  # noqa: E402
 from real_runs.grpo.seeds import seed_for  # noqa: E402
@@ -170,7 +171,10 @@ class _Run:
             try:
                 self._notes(checkpoint, skipped, so_far, state)
                 trainer = self._trainer(policy, optimizer, backend, ledger, so_far, max_tokens)
-                self._loop(trainer, state, fresh=checkpoint is None)
+                try:
+                    self._loop(trainer, state, fresh=checkpoint is None)
+                finally:
+                    trainer.learner.lanes.close()
             except OSError as error:
                 raise CannotDo(
                     f"out: cannot write {self.folder.path}: {error.strerror or error}; everything up to the last "
@@ -252,6 +256,8 @@ class _Run:
                 cost_functions(policy.architecture, lora=policy.lora, attention="full",
                                gradient_checkpointing=recipe.gradient_checkpointing),
                 recipe.kl,
+                # A GPU is filled by one micro-batch, and transformers' forwards are not made for several threads.
+                Lanes(torch.get_num_threads() if policy.lean and policy.device.type == "cpu" else 1),
             ),
             prices=prices,
             sizer=Sizer(prices, self.reward.flops_bound, recipe.update_ratio,

@@ -25,11 +25,13 @@ class TokenLogprobs:
     entropy: Tensor
 
 
-def token_logprobs(policy: Policy, batch: Batch, sampling: Sampling, *, adapter: bool = True) -> TokenLogprobs:
-    """One forward over ``batch``; differentiable unless the caller disables gradients."""
-    with policy.adapter(adapter):
-        hidden = policy.hidden(batch.ids)
-        logits = policy.head(hidden[batch.rows, batch.columns])
+def token_logprobs(policy: Policy, batch: Batch, sampling: Sampling) -> TokenLogprobs:
+    """One forward over ``batch``; differentiable unless the caller disables gradients.
+
+    The adapter is on or off as `Policy.adapter` has it.
+    """
+    hidden = policy.hidden(batch.ids)
+    logits = policy.head(hidden[batch.rows, batch.columns])
     logprobs = mask_logits(logits, sampling.banned, sampling.temperature).log_softmax(-1)
     present = batch.mask > 0
     flat = logprobs.gather(-1, batch.tokens[present][:, None])[:, 0]

@@ -12,7 +12,7 @@ groups goes to random groups, or to those with the largest variance. Advantages 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from real_runs.config import Subset
 
 IntArray = npt.NDArray[np.int64]
+Cost = Callable[[int, int], int]
 
 
 def passes(rewards: npt.NDArray[np.float64], trained: int, *, subset: Subset, seed: int) -> list[IntArray]:
@@ -39,6 +40,56 @@ def passes(rewards: npt.NDArray[np.float64], trained: int, *, subset: Subset, se
     if rest:
         chosen.append(_subset(rewards, rest, subset, rng))
     return chosen
+
+
+def affordable(chosen: Sequence[IntArray], cost: Cost, left: int) -> tuple[list[IntArray], int]:
+    """The passes without the samples that ``left`` FLOPs do not pay for, and what they cost.
+
+    ``cost(sample, times)`` is that of training on a sample once more after ``times`` times. A sample that is too dear
+    is left out and the next one tried, so what remains of a budget goes to shorter ones.
+    """
+    kept: list[IntArray] = []
+    seen: dict[int, int] = {}
+    spent = 0
+    for indices in chosen:
+        part = []
+        for i in indices.tolist():
+            price = cost(i, seen.get(i, 0))
+            if spent + price <= left:
+                spent += price
+                seen[i] = seen.get(i, 0) + 1
+                part.append(i)
+        if part:
+            kept.append(np.array(part))
+    return kept, spent
+
+
+def topped_up(
+    chosen: Sequence[IntArray], generated: int, cost: Cost, *, least: int, left: int
+) -> list[IntArray]:
+    """The passes with samples added until at least ``least`` more FLOPs are spent, and never more than ``left``.
+
+    The last pass is filled up first, then further ones follow; the dearest sample that fits goes first, which leaves
+    the smallest rest.
+    """
+    passes_ = [set(indices.tolist()) for indices in chosen] or [set()]
+    spent = 0
+    while spent < least:
+        times = [sum(i in p for p in passes_) for i in range(generated)]
+        free = [i for i in range(generated) if i not in passes_[-1]]
+        added = 0
+        for i in sorted(free, key=lambda i: (-cost(i, times[i]), i)):
+            price = cost(i, times[i])
+            if spent < least and spent + price <= left:
+                spent += price
+                passes_[-1].add(i)
+                added += 1
+        if not added and free and len(free) == generated:
+            passes_.pop()
+            break
+        if spent < least:
+            passes_.append(set())
+    return [np.array(sorted(p)) for p in passes_ if p]
 
 
 def _subset(

@@ -103,8 +103,8 @@ class Sizer:
         last = StepSize(1, 2)
         return last if left > UNUSED_ALLOWED * self.budget and self._hard(prompts, last) <= left else None
 
-    def extra_trained(self, lengths: Sequence[tuple[int, int]], unspent: int) -> int:
-        """Samples to train on beyond the update ratio, in what turns out to be the last step.
+    def must_spend(self, lengths: Sequence[tuple[int, int]], unspent: int) -> int:
+        """How much of ``unspent`` this step has to spend itself, because no other step will.
 
         Parameters
         ----------
@@ -116,12 +116,11 @@ class Sizer:
         When not even a pair of completions fits into what is left, and more than 3 % is, that much is better spent on
         the samples at hand than not at all.
         """
-        allowed = UNUSED_ALLOWED * self.budget
+        allowed = math.floor(UNUSED_ALLOWED * self.budget)
         # Twice: the next step's prompt may be longer than any of these.
         if unspent <= allowed or 2 * self._hard([max(p for p, _ in lengths)], StepSize(1, 2)) <= unspent:
             return 0
-        cheapest = min(self.prices.update(p, c) for p, c in lengths)
-        return math.ceil((unspent - allowed) / cheapest)
+        return unspent - allowed
 
     def _hard(self, prompts: Sequence[int], size: StepSize) -> int:
         longest = max(prompts[: size.prompts])

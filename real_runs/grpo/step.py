@@ -17,7 +17,7 @@ from real_runs.grpo.advantage import group_advantages, silent_groups
 from real_runs.grpo.health import HealthCounts
 from real_runs.grpo.pricing import Prices, Tally
 from real_runs.grpo.seeds import seed_for
-from real_runs.grpo.selection import passes
+from real_runs.grpo.selection import affordable, passes, topped_up
 from real_runs.grpo.sizing import Sizer, StepSize
 from real_runs.grpo.update import Learner, PassReport, Row, run_passes
 from real_runs.ledger import Account, Ledger
@@ -212,41 +212,17 @@ class Trainer:
         self, step: int, samples: Sequence[Sample], rewards: npt.NDArray[np.float64], size: StepSize, left: int
     ) -> list[npt.NDArray[np.int64]]:
         """The samples of each pass, within what is ``left`` of the budget."""
-        seed = seed_for(self.seed, step, "subset")
-        trained = self.sizer.trained(size)
-        chosen, cost = self._affordable(
-            samples, passes(rewards, trained, subset=self.options.subset, seed=seed), left
-        )
-        extra = self.sizer.extra_trained([_lengths(s) for s in samples], left - cost)
-        if extra:
-            trained = sum(map(len, chosen)) + extra
-            chosen, _ = self._affordable(
-                samples, passes(rewards, trained, subset=self.options.subset, seed=seed), left
-            )
-        return chosen
+        lengths = [_lengths(s) for s in samples]
 
-    def _affordable(
-        self, samples: Sequence[Sample], chosen: list[npt.NDArray[np.int64]], left: int
-    ) -> tuple[list[npt.NDArray[np.int64]], int]:
-        """The longest prefix of the passes that ``left`` pays for, cut to the sample, and what it costs."""
-        kept: list[npt.NDArray[np.int64]] = []
-        seen: dict[int, int] = {}
-        spent = 0
-        for indices in chosen:
-            part = []
-            for i in indices.tolist():
-                times = seen.get(i, 0)
-                cost = self.prices.trained(*_lengths(samples[i]), times=times)
-                if spent + cost > left:
-                    break
-                spent += cost
-                seen[i] = times + 1
-                part.append(i)
-            if part:
-                kept.append(np.array(part))
-            if len(part) < len(indices):
-                break
-        return kept, spent
+        def cost(sample: int, times: int) -> int:
+            return self.prices.trained(*lengths[sample], times=times)
+
+        planned = passes(
+            rewards, self.sizer.trained(size), subset=self.options.subset, seed=seed_for(self.seed, step, "subset")
+        )
+        chosen, spent = affordable(planned, cost, left)
+        least = self.sizer.must_spend(lengths, left - spent)
+        return topped_up(chosen, len(samples), cost, least=least, left=left - spent)
 
     def _rate(self, state: RunState, size: StepSize) -> float:
         """Learning rate of this step.

@@ -18,6 +18,7 @@ from torch import Tensor
 from race.flops import CostFunctions
 from real_runs.config import RunOptions
 from real_runs.grpo.batch import collate, micro_batches
+from real_runs.grpo.lanes import Lanes
 from real_runs.grpo.logprobs import token_logprobs
 from real_runs.grpo.loss import LossSpec, grpo_loss
 from real_runs.grpo.pricing import Tally
@@ -35,6 +36,8 @@ class Learner:
     ----------
     costs
         Attention ``full``: for the executed count.
+    lanes
+        Micro-batches that run side by side.
     """
 
     policy: Policy
@@ -43,19 +46,39 @@ class Learner:
     sampling: Sampling
     costs: CostFunctions
     kl: bool
+    lanes: Lanes = field(default_factory=lambda: Lanes(1))
 
-    def logprobs(self, samples: Sequence[Sample], indices: Sequence[int], tally: Tally, *, adapter: bool
-                 ) -> dict[int, Row]:
+    def chunks(self, samples: Sequence[Sample], indices: Sequence[int]) -> list[list[int]]:
+        """Micro-batches of ``indices``: within the limit, and at least one for each lane."""
+        lanes = self.lanes.count
+        limit = self.options.micro_batch_tokens // lanes
+        if lanes > 1:
+            tokens = sum(len(samples[i].prompt_ids) + len(samples[i].token_ids) for i in indices)
+            # A little above an even share, so that rows of a common length split evenly.
+            longest = max(len(samples[i].prompt_ids) + len(samples[i].token_ids) for i in indices)
+            limit = min(limit, -(-tokens // lanes) + longest)
+        return list(micro_batches(samples, indices, limit))
+
+    def logprobs(
+        self, samples: Sequence[Sample], indices: Sequence[int], tally: Tally, *, adapter: bool
+    ) -> dict[int, Row]:
         """Log-probs of the tokens of ``samples[i]``, without gradients, for each i of ``indices``."""
+        chunks = self.chunks(samples, indices)
+
+        def work(chunk: list[int]) -> tuple[Row, int, int]:
+            batch = collate([samples[i] for i in chunk], self.policy.device)
+            with torch.inference_mode():
+                rows = token_logprobs(self.policy, batch, self.sampling).logp.cpu().numpy()
+            return rows, batch.width, len(batch.rows)
+
         found: dict[int, Row] = {}
-        with torch.inference_mode():
-            for chunk in micro_batches(samples, indices, self.options.micro_batch_tokens):
-                batch = collate([samples[i] for i in chunk], self.policy.device)
-                rows = token_logprobs(self.policy, batch, self.sampling, adapter=adapter).logp.cpu().numpy()
-                for i, row in zip(chunk, rows, strict=True):
-                    found[i] = row[: len(samples[i].token_ids)]
-                tally.add_pass(rows=len(chunk), width=batch.width, logits=len(batch.rows),
-                               kind="forward" if adapter else "forward_base")
+        kind = "forward" if adapter else "forward_base"
+        with self.policy.adapter(adapter):
+            results = self.lanes.map(work, chunks)
+        for chunk, (rows, width, logits) in zip(chunks, results, strict=True):
+            for i, row in zip(chunk, rows, strict=True):
+                found[i] = row[: len(samples[i].token_ids)]
+            tally.add_pass(rows=len(chunk), width=width, logits=logits, kind=kind)
         return found
 
 
@@ -97,46 +120,113 @@ def run_passes(
     report = PassReport()
     sums = {"clip_fraction": 0.0, "kl": 0.0, "ratio_drift": 0.0}
     tokens_seen = 0
+    parameters = list(learner.policy.parameters.values())
     for number, indices in enumerate(passes):
         spec = _spec(learner, samples, indices)
-        learner.optimizer.zero_grad(set_to_none=True)
-        loss_sum, entropy, mismatch = 0.0, 0.0, 0.0
-        for chunk in micro_batches(samples, [int(i) for i in indices], learner.options.micro_batch_tokens):
-            batch = collate([samples[i] for i in chunk], learner.policy.device)
-            found = token_logprobs(learner.policy, batch, learner.sampling)
-            sampled = batch.pad([samples[i].logprobs for i in chunk])
-            behind = batch.pad([old[i] for i in chunk]) if number or compare_first else None
-            parts = grpo_loss(
-                found.logp,
-                batch.mask,
-                torch.tensor(advantages[chunk], dtype=found.logp.dtype, device=batch.mask.device),
-                spec,
-                old=behind,
-                reference=batch.pad([reference[i] for i in chunk]) if learner.kl else None,
-                weights=_weights(learner.options, found.logp.detach() if behind is None else behind, sampled),
-            )
-            parts.total.backward()
-            loss_sum += float(parts.total.detach())
-            entropy += float(found.entropy)
-            sums["clip_fraction"] += float(parts.clipped)
-            sums["kl"] += float(parts.kl)
-            sums["ratio_drift"] += float(parts.ratio_drift)
-            if number == 0:
-                mismatch = max(mismatch, float(((found.logp.detach() - sampled).abs() * batch.mask).max()))
-            tally.add_pass(rows=len(chunk), width=batch.width, logits=len(batch.rows), kind="update")
-        parameters = list(learner.policy.parameters.values())
+        share = _Share(
+            learner, samples, advantages, spec, parameters,
+            old=old if number or compare_first else None, reference=reference if learner.kl else None,
+        )
+        chunks = learner.chunks(samples, [int(i) for i in indices])
+        done = learner.lanes.map(share, chunks)
+        gradients = _added([result.gradients for result in done])
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        for chunk, result in zip(chunks, done, strict=True):
+            tally.add_pass(rows=len(chunk), width=result.width, logits=result.logits, kind="update")
+            for name in sums:
+                sums[name] += result.metrics[name]
+        loss = sum(result.metrics["loss"] for result in done)
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, learner.options.grad_clip))
         tokens_seen += spec.tokens
         if number == 0:
-            report.metrics |= {"loss": loss_sum, "entropy": entropy / spec.tokens, "grad_norm": norm,
-                               "logprob_mismatch": mismatch}
-        if not (math.isfinite(loss_sum) and math.isfinite(norm)):
-            learner.optimizer.zero_grad(set_to_none=True)
+            report.metrics |= {
+                "loss": loss,
+                "entropy": sum(result.metrics["entropy"] for result in done) / spec.tokens,
+                "grad_norm": norm,
+                "logprob_mismatch": max(result.metrics["mismatch"] for result in done),
+            }
+        stable = math.isfinite(loss) and math.isfinite(norm)
+        if stable:
+            learner.optimizer.step()
+        learner.optimizer.zero_grad(set_to_none=True)
+        if not stable:
             report.stable = False
             break
-        learner.optimizer.step()
     report.metrics |= {name: value / max(tokens_seen, 1) for name, value in sums.items()}
     return report
+
+
+@dataclass(frozen=True)
+class _Result:
+    """One micro-batch: its gradients in the order of the parameters, sums over its tokens, its padded shape."""
+
+    gradients: list[Tensor]
+    metrics: dict[str, float]
+    width: int
+    logits: int
+
+
+@dataclass(frozen=True)
+class _Share:
+    """A micro-batch's share of one pass."""
+
+    learner: Learner
+    samples: Sequence[Sample]
+    advantages: npt.NDArray[np.float64]
+    spec: LossSpec
+    parameters: list[torch.nn.Parameter]
+    old: dict[int, Row] | None
+    reference: dict[int, Row] | None
+
+    def __call__(self, chunk: list[int]) -> _Result:
+        """Forward and backward of the samples ``chunk``."""
+        batch = collate([self.samples[i] for i in chunk], self.learner.policy.device)
+        found = token_logprobs(self.learner.policy, batch, self.learner.sampling)
+        sampled = batch.pad([self.samples[i].logprobs for i in chunk])
+        behind = None if self.old is None else batch.pad([self.old[i] for i in chunk])
+        present = found.logp.detach()
+        parts = grpo_loss(
+            found.logp,
+            batch.mask,
+            torch.tensor(self.advantages[chunk], dtype=found.logp.dtype, device=batch.mask.device),
+            self.spec,
+            old=behind,
+            reference=None if self.reference is None else batch.pad([self.reference[i] for i in chunk]),
+            weights=_weights(self.learner.options, present if behind is None else behind, sampled),
+        )
+        gradients = self._gradients(parts.total)
+        metrics = {
+            "loss": float(parts.total.detach()),
+            "entropy": float(found.entropy),
+            "clip_fraction": float(parts.clipped),
+            "kl": float(parts.kl),
+            "ratio_drift": float(parts.ratio_drift),
+            "mismatch": float(((present - sampled).abs() * batch.mask).max()),
+        }
+        return _Result(gradients, metrics, batch.width, len(batch.rows))
+
+    def _gradients(self, loss: Tensor) -> list[Tensor]:
+        found: Sequence[Tensor | None]
+        if self.learner.policy.gradient_checkpointing:
+            # Embeddings require grad there, and `grad` would leave theirs out: less work than every trainer does,
+            # and than the recipe is charged for.
+            loss.backward()
+            found = [p.grad for p in self.parameters]
+            for parameter in self.parameters:
+                parameter.grad = None
+        else:
+            # Not `backward`: lanes must not add into the same `.grad`.
+            found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        return [torch.zeros_like(p) if g is None else g for p, g in zip(self.parameters, found, strict=True)]
+
+
+def _added(gradients: list[list[Tensor]]) -> list[Tensor]:
+    """Gradients summed over micro-batches, first to last."""
+    total = gradients[0]
+    for more in gradients[1:]:
+        torch._foreach_add_(total, more)
+    return total
 
 
 def _spec(learner: Learner, samples: Sequence[Sample], indices: npt.NDArray[np.int64]) -> LossSpec:

@@ -8,55 +8,12 @@ Rows are padded on the left, so that the next token of every row sits in the sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from real_runs.lean.functions import add_product, inverse_rms, rotated
-from real_runs.lean.weights import Decoder, Layer, Projection, rotary_tables
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """Projections of one input: ``weight`` holds every W, then every A; ``ups`` every B with its columns."""
-
-    weight: Tensor
-    bias: Tensor | None
-    widths: tuple[int, ...]
-    ups: tuple[tuple[slice, slice, Tensor, float], ...]
-    out: int
-
-    @classmethod
-    def of(cls, projections: Sequence[Projection]) -> _Packed:
-        widths = tuple(p.weight.shape[0] for p in projections)
-        out = sum(widths)
-        downs, ups, row, column = [], [], out, 0
-        for p, width in zip(projections, widths, strict=True):
-            if p.a is not None and p.b is not None:
-                rank = p.a.shape[0]
-                downs.append(p.a)
-                ups.append((slice(column, column + width), slice(row, row + rank), p.b.t(), p.scale))
-                row += rank
-            column += width
-        weight = torch.cat([*(p.weight for p in projections), *downs])
-        bias = None
-        if any(p.bias is not None for p in projections):
-            parts = [
-                weight.new_zeros(w) if p.bias is None else p.bias
-                for p, w in zip(projections, widths, strict=True)
-            ]
-            bias = torch.cat([*parts, weight.new_zeros(row - out)])
-        return cls(weight, bias, widths, tuple(ups), out)
-
-    def apply(self, x: Tensor) -> Tensor:
-        """All outputs side by side, shape (M, out)."""
-        wide = F.linear(x, self.weight, self.bias)
-        for columns, inner, up, scale in self.ups:
-            add_product(wide[:, columns], wide[:, inner], up, scale)
-        return wide[:, : self.out]
+from real_runs.lean.functions import rotated
+from real_runs.lean.weights import Decoder, Layer, Packed, rotary_tables
 
 
 class LeanCache:
@@ -72,17 +29,18 @@ class LeanCache:
         self._decoder = decoder
         self._capacity = capacity
         self._used = 0
+        self._cos, self._sin = rotary_tables(decoder, capacity)
         self._packed = [self._pack(layer) for layer in decoder.layers]
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
 
     @staticmethod
-    def _pack(layer: Layer) -> tuple[_Packed, _Packed, _Packed, _Packed]:
+    def _pack(layer: Layer) -> tuple[Packed, Packed, Packed, Packed]:
         return (
-            _Packed.of((layer.q, layer.k, layer.v)),
-            _Packed.of((layer.o,)),
-            _Packed.of((layer.gate, layer.up)),
-            _Packed.of((layer.down,)),
+            Packed.of((layer.q, layer.k, layer.v)),
+            Packed.of((layer.o,)),
+            Packed.of((layer.gate, layer.up)),
+            Packed.of((layer.down,)),
         )
 
     def repeat(self, times: int) -> None:
@@ -109,8 +67,7 @@ class LeanCache:
         batch, new = ids.shape
         seen = self._used + new
         x = F.embedding(ids.reshape(-1), decoder.embedding)
-        cos, sin = rotary_tables(decoder, positions, x)
-        cos, sin = cos[:, :, None], sin[:, :, None]
+        cos, sin = self._cos[positions][:, :, None], self._sin[positions][:, :, None]
         hidden = self._hidden_mask(mask, batch, new, seen, ids.device)
         if not self._keys:
             shape = (batch, decoder.kv_heads, self._capacity, decoder.head_dim)
@@ -120,7 +77,7 @@ class LeanCache:
             x = self._layer(index, layer, x, batch, new, seen, cos, sin, hidden)
         self._used = seen
         last = x.view(batch, new, -1)[:, -1]
-        return last * inverse_rms(last, decoder.eps) * decoder.norm
+        return F.rms_norm(last, last.shape[-1:], decoder.norm, decoder.eps)
 
     def _layer(
         self, index: int, layer: Layer, x: Tensor, batch: int, new: int, seen: int, cos: Tensor, sin: Tensor,
@@ -129,19 +86,25 @@ class LeanCache:
         decoder = self._decoder
         qkv, o, gate_up, down = self._packed[index]
         heads, kv_heads, dim = decoder.heads, decoder.kv_heads, decoder.head_dim
-        mixed = qkv.apply(x * inverse_rms(x, decoder.eps) * layer.input_norm).view(batch, new, -1, dim)
-        q, k, v = mixed[:, :, :heads], mixed[:, :, heads : heads + kv_heads], mixed[:, :, heads + kv_heads :]
+        width = x.shape[-1:]
+        mixed = qkv.apply(F.rms_norm(x, width, layer.input_norm, decoder.eps))[:, : qkv.out].view(batch, new, -1, dim)
+        qk, v = mixed.split((heads + kv_heads, kv_heads), 2)
         if layer.q_norm is not None and layer.k_norm is not None:
-            q = q * inverse_rms(q, decoder.eps) * layer.q_norm
-            k = k * inverse_rms(k, decoder.eps) * layer.k_norm
+            q, k = qk.split((heads, kv_heads), 2)
+            q = F.rms_norm(q, (dim,), layer.q_norm, decoder.eps)
+            k = F.rms_norm(k, (dim,), layer.k_norm, decoder.eps)
+            qk = torch.cat((q, k), 2)
+        # Queries and keys turn by the same angles: once for both.
+        q, k = rotated(qk, cos, sin).split((heads, kv_heads), 2)
         keys, values = self._keys[index], self._values[index]
-        keys[:, :, self._used : seen] = rotated(k, cos, sin).transpose(1, 2)
+        keys[:, :, self._used : seen] = k.transpose(1, 2)
         values[:, :, self._used : seen] = v.transpose(1, 2)
-        context = _attend(rotated(q, cos, sin), keys[:, :, :seen], values[:, :, :seen], hidden)
-        x = x + o.apply(context.reshape(batch * new, heads * dim))
-        both = gate_up.apply(x * inverse_rms(x, decoder.eps) * layer.post_norm)
-        width = gate_up.widths[0]
-        return x + down.apply(F.silu(both[:, :width]) * both[:, width:])
+        context = _attend(q, keys[:, :, :seen], values[:, :, :seen], hidden)
+        x = x + o.apply(context.reshape(batch * new, heads * dim))[:, : o.out]
+        both = gate_up.apply(F.rms_norm(x, width, layer.post_norm, decoder.eps))
+        half = gate_up.widths[0]
+        gate, up = both[:, :half], both[:, half : 2 * half]
+        return x + down.apply(F.silu(gate).mul_(up))[:, : down.out]
 
     @staticmethod
     def _hidden_mask(
@@ -166,7 +129,7 @@ def _attend(q: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None) -> T
     kv_heads, seen = keys.shape[1], keys.shape[2]
     groups = heads // kv_heads
     # The queries of one key head are stacked, so keys are read once and never repeated in memory.
-    q = q.view(batch, new, kv_heads, groups, dim).permute(0, 2, 3, 1, 4).reshape(batch, kv_heads, groups * new, dim)
+    q = q.reshape(batch, new, kv_heads, groups, dim).permute(0, 2, 3, 1, 4).reshape(batch, kv_heads, groups * new, dim)
     scores = (q @ keys.transpose(-1, -2)).mul_(dim**-0.5)
     if hidden is not None:
         scores = scores.view(batch, kv_heads, groups, new, seen).masked_fill_(hidden, float("-inf"))

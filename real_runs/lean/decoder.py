@@ -17,9 +17,9 @@ def hidden_states(decoder: Decoder, ids: Tensor) -> Tensor:
     """Final hidden states (B, L, H) of token ids (B, L) padded on the right."""
     batch, length = ids.shape
     x = F.embedding(ids.reshape(-1), decoder.embedding)
-    cos, sin = rotary_tables(decoder, torch.arange(length, device=ids.device)[None], x)
+    cos, sin = (table[:, None] for table in rotary_tables(decoder, length))
     for layer in decoder.layers:
-        x = _layer(decoder, layer, x, batch, length, cos[0, :, None], sin[0, :, None])
+        x = _layer(decoder, layer, x, batch, length, cos, sin)
     return norm(x, decoder.norm, decoder.eps).view(batch, length, -1)
 
 
@@ -27,16 +27,15 @@ def _layer(
     decoder: Decoder, layer: Layer, x: Tensor, batch: int, length: int, cos: Tensor, sin: Tensor
 ) -> Tensor:
     """One decoder layer on x (B * L, H)."""
-    q, k, v = project(norm(x, layer.input_norm, decoder.eps), (layer.q, layer.k, layer.v))
-    q = q.view(batch, length, decoder.heads, decoder.head_dim)
-    k = k.view(batch, length, decoder.kv_heads, decoder.head_dim)
-    v = v.view(batch, length, decoder.kv_heads, decoder.head_dim)
+    q, k, v = (
+        y.view(batch, length, -1, decoder.head_dim)
+        for y in project(norm(x, layer.input_norm, decoder.eps), (layer.q, layer.k, layer.v))
+    )
     if layer.q_norm is not None and layer.k_norm is not None:
         q, k = norm(q, layer.q_norm, decoder.eps), norm(k, layer.k_norm, decoder.eps)
     q, k = rotate(q, cos, sin), rotate(k, cos, sin)
     context = causal_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), eager=decoder.eager)
-    context = context.transpose(1, 2).reshape(batch * length, -1)
-    (x,) = project(context, (layer.o,), x)
+    (x,) = project(context.transpose(1, 2).reshape(batch * length, -1), (layer.o,), x)
     gate, up = project(norm(x, layer.post_norm, decoder.eps), (layer.gate, layer.up))
     (x,) = project(gated(gate, up), (layer.down,), x)
     return x

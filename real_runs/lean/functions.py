@@ -11,6 +11,7 @@ use these only where norms and base weights are frozen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,19 +19,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
-from real_runs.lean.weights import Projection
-
-
-def inverse_rms(x: Tensor, eps: float) -> Tensor:
-    """``(mean(x^2) + eps)^(-1/2)`` over the last dimension, which is kept."""
-    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return length.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+from real_runs.lean.weights import Projection, add_product
 
 
 class _Norm(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        scale = inverse_rms(x, eps)
+        length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        scale = length.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
         unit = x * scale
         ctx.save_for_backward(unit, scale, weight)
         return unit * weight
@@ -96,14 +92,6 @@ def gated(gate: Tensor, up: Tensor) -> Tensor:
     return result
 
 
-def add_product(into: Tensor, a: Tensor, b: Tensor, scale: float = 1.0) -> Tensor:
-    """``into += scale * a @ b``, in place.
-
-    Written with ``out=`` because FLOP counters know ``addmm`` and its out variant, not ``addmm_``.
-    """
-    return torch.addmm(into, a, b, alpha=scale, out=into)
-
-
 class _Project(Function):
     """Adapted projections of one input; the adapters' first halves are multiplied in one go."""
 
@@ -112,7 +100,7 @@ class _Project(Function):
         ctx: Any, x: Tensor, residual: Tensor | None, projections: tuple[Projection, ...], *adapters: Tensor
     ) -> tuple[Tensor, ...]:
         downs, ups = adapters[::2], adapters[1::2]
-        inner = F.linear(x, torch.cat(downs) if len(downs) > 1 else downs[0])
+        inner = F.linear(x, _below(downs))
         outputs, column = [], 0
         for projection, up in zip(projections, ups, strict=True):
             start = residual if residual is not None else projection.bias
@@ -144,11 +132,15 @@ class _Project(Function):
         if ctx.needs_input_grad[0]:
             for grad, projection in zip(grads, ctx.projections, strict=True):
                 d_x = grad @ projection.weight if d_x is None else add_product(d_x, grad, projection.weight)
-            for part_of, down in zip(d_inner.split([d.shape[0] for d in downs], 1), downs, strict=True):
-                d_x = add_product(d_x, part_of, down)  # type: ignore[arg-type]  # set by the loop above
+            d_x = add_product(d_x, d_inner, _below(downs))  # type: ignore[arg-type]  # set by the loop above
         d_residual = grads[0] if ctx.needs_input_grad[1] else None
         pairs = [t for pair in zip(d_downs, d_adapters, strict=True) for t in pair]
         return d_x, d_residual, None, *pairs
+
+
+def _below(tensors: Sequence[Tensor]) -> Tensor:
+    """Weights of one input, below each other."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
 
 
 def project(x: Tensor, projections: tuple[Projection, ...], residual: Tensor | None = None) -> tuple[Tensor, ...]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 FAMILIES = ("qwen2", "qwen3", "llama", "mistral")
+# Rotary tables that depend on positions alone, so that one table serves a whole run.
+STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,15 @@ class Decoder:
 def unsupported(model: PreTrainedModel) -> str | None:
     """Why the lean forward cannot run ``model``; ``None`` when it can."""
     config = model.config
+    inner: Any = model.base_model
     if config.model_type not in FAMILIES:
         return f"model_type {config.model_type!r} is not one of {', '.join(FAMILIES)}"
     if any(kind != "full_attention" for kind in getattr(config, "layer_types", None) or ()):
         return "some layers have a sliding window"
     if config.model_type == "mistral" and getattr(config, "sliding_window", None):
         return "it has a sliding window"
+    if getattr(inner.rotary_emb, "rope_type", "default") not in STATIC_ROPE:
+        return f"rope_type {inner.rotary_emb.rope_type!r} depends on the length of the sequence"
     if config.hidden_act != "silu":
         return f"hidden_act {config.hidden_act!r} is not silu"
     if getattr(config, "attention_dropout", 0.0):
@@ -149,14 +156,71 @@ def read_projection(module: Any) -> Projection:
     )
 
 
-def rotary_tables(decoder: Decoder, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and sin, shape (..., L, head_dim / 2), for position ids of shape (..., L)."""
-    cos, sin = decoder.rotary(like, positions)
+def rotary_tables(decoder: Decoder, length: int) -> tuple[Tensor, Tensor]:
+    """cos and sin of positions 0 ... length - 1, shape (length, head_dim / 2) each."""
+    like = decoder.embedding
+    cos, sin = decoder.rotary(like, torch.arange(length, device=like.device)[None])
     half = decoder.head_dim // 2
     # Both halves of the table are equal; only one is kept.
-    return cos[..., :half].contiguous(), sin[..., :half].contiguous()
+    return cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
 
 
-def stacked(tensors: list[Tensor]) -> Tensor:
-    """Weights of several projections of one input, below each other."""
-    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+@dataclass(frozen=True)
+class Packed:
+    """Projections of one input as one matmul: every W, then every A, below each other.
+
+    Attributes
+    ----------
+    weight, bias
+        (out + ranks, in) and (out + ranks,); no bias is zero bias.
+    widths
+        Outputs of each projection; they add up to ``out``.
+    ups
+        For each adapted projection: its columns in the result, the columns of ``x A^T``, B and the scale.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    widths: tuple[int, ...]
+    ups: tuple[tuple[slice, slice, Tensor, float], ...]
+
+    @property
+    def out(self) -> int:
+        """Columns that are outputs; the rest belong to the adapters."""
+        return sum(self.widths)
+
+    @classmethod
+    def of(cls, projections: Sequence[Projection]) -> Packed:
+        """Copy the weights of ``projections`` together; no gradient goes through the copy."""
+        widths = tuple(p.weight.shape[0] for p in projections)
+        downs, ups, column, inner = [], [], 0, sum(widths)
+        for p, width in zip(projections, widths, strict=True):
+            if p.a is not None and p.b is not None:
+                rank = p.a.shape[0]
+                downs.append(p.a.detach())
+                ups.append((slice(column, column + width), slice(inner, inner + rank), p.b.detach(), p.scale))
+                inner += rank
+            column += width
+        weight = torch.cat([*(p.weight for p in projections), *downs])
+        bias = None
+        if any(p.bias is not None for p in projections):
+            parts = [
+                weight.new_zeros(w) if p.bias is None else p.bias for p, w in zip(projections, widths, strict=True)
+            ]
+            bias = torch.cat([*parts, weight.new_zeros(inner - sum(widths))])
+        return cls(weight, bias, widths, tuple(ups))
+
+    def apply(self, x: Tensor) -> Tensor:
+        """Outputs side by side in the first ``out`` columns, ``x A^T`` in the others; x is (M, in)."""
+        wide = F.linear(x, self.weight, self.bias)
+        for columns, inner, up, scale in self.ups:
+            add_product(wide[:, columns], wide[:, inner], up.t(), scale)
+        return wide
+
+
+def add_product(into: Tensor, a: Tensor, b: Tensor, scale: float = 1.0) -> Tensor:
+    """``into += scale * a @ b``, in place.
+
+    Written with ``out=`` because FLOP counters know ``addmm`` and its out variant, not ``addmm_``.
+    """
+    return torch.addmm(into, a, b, alpha=scale, out=into)

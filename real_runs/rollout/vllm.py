@@ -29,7 +29,7 @@ from safetensors.torch import save_file
 
 from race.errors import CannotDo, InvalidInput
 from real_runs.config import RunOptions
-from real_runs.grpo.batch import collate
+from real_runs.grpo.batch import Batch, collate
 from real_runs.grpo.logprobs import token_logprobs
 from real_runs.grpo.seeds import seed_for
 from real_runs.policy import Policy
@@ -188,10 +188,7 @@ class VLLMRollouts:
                 if "lora_B" in name else tensor
                 for name, tensor in true.items()
             })
-            with torch.inference_mode():
-                on, off = (
-                    token_logprobs(self._policy, batch, sampling, adapter=adapter).logp for adapter in (True, False)
-                )
+            on, off = (self._trainer(batch, sampling, adapter=adapter) for adapter in (True, False))
             if float((on - off).abs().mean()) > 5 * limit or noise > 1:
                 return
             noise *= 2
@@ -200,12 +197,17 @@ class VLLMRollouts:
         """Mean |engine - trainer| per token, with the adapter and without."""
         batch = collate(samples, self._policy.device)
         engine = batch.pad([s.logprobs for s in samples])
-        found = []
-        for adapter in (True, False):
-            with torch.inference_mode():
-                trainer = token_logprobs(self._policy, batch, sampling, adapter=adapter).logp
-            found.append(float(((trainer - engine).abs() * batch.mask).sum() / batch.mask.sum()))
-        return found[0], found[1]
+        on, off = (
+            float(((self._trainer(batch, sampling, adapter=adapter) - engine).abs() * batch.mask).sum())
+            / float(batch.mask.sum())
+            for adapter in (True, False)
+        )
+        return on, off
+
+    def _trainer(self, batch: Batch, sampling: Sampling, *, adapter: bool) -> torch.Tensor:
+        """The trainer's own log-probs, with the adapter or without."""
+        with torch.inference_mode(), self._policy.adapter(adapter):
+            return token_logprobs(self._policy, batch, sampling).logp
 
     def generate(
         self,

@@ -136,8 +136,8 @@ def test_loss_gradient_and_advantages(
         batch["old_per_token_logps"] = old
     reference = None
     if trl.get("beta"):
-        with torch.no_grad():
-            reference = token_logprobs(policy, collated, sampling, adapter=False).logp
+        with torch.no_grad(), policy.adapter(False):
+            reference = token_logprobs(policy, collated, sampling).logp
         assert torch.allclose(reference, batch["ref_per_token_logps"] * collated.mask, atol=1e-5)
 
     trainer.model.zero_grad()

@@ -119,9 +119,9 @@ def test_sequence_ratio_is_the_geometric_mean() -> None:
     mask = torch.ones(1, 2, dtype=torch.float64)
     old = torch.tensor([[-1.1, -1.9]], dtype=torch.float64)
     s = spec(mask, loss="grpo", ratio_level="sequence")
-    assert float(grpo_loss(logp, mask, torch.tensor([2.0]), s, old=old).total) == pytest.approx(-2.0)
+    assert grpo_loss(logp, mask, torch.tensor([2.0]), s, old=old).total.item() == pytest.approx(-2.0)
     old = torch.tensor([[-1.1, -2.1]], dtype=torch.float64)
-    assert float(grpo_loss(logp, mask, torch.tensor([2.0]), s, old=old).total) == pytest.approx(-2 * math.exp(0.1))
+    assert grpo_loss(logp, mask, torch.tensor([2.0]), s, old=old).total.item() == pytest.approx(-2 * math.exp(0.1))
 
 
 def test_importance_weights_scale_the_policy_term_only() -> None:

@@ -11,21 +11,10 @@ from hypothesis import strategies as st
 from race.allocation import unit_costs
 from race.flops import Architecture
 from real_runs.grpo.pricing import Prices
+from real_runs.grpo.selection import affordable, passes, topped_up
 from real_runs.grpo.sizing import Sizer, StepSize
 
 ARCH = Architecture.from_config(tiny_model().config)
-
-
-def train(
-    prices: Prices, drawn: list[tuple[int, int]], count: int, spent: int, budget: int
-) -> tuple[int, int]:
-    for number in range(count):
-        p, c = drawn[number % len(drawn)]
-        cost = prices.trained(p, c, times=number // len(drawn))
-        if spent + cost > budget:
-            return spent, number
-        spent += cost
-    return spent, count
 
 
 def simulate(sizer: Sizer, prices: Prices, price: int, lengths: np.random.Generator) -> tuple[int, list[StepSize]]:
@@ -43,12 +32,22 @@ def simulate(sizer: Sizer, prices: Prices, price: int, lengths: np.random.Genera
             group = drawn[i * size.group_size : (i + 1) * size.group_size]
             spent += prices.search(p, [c for _, c in group]) + price * sum(p + c for p, c in group)
         assert spent <= sizer.budget
-        before = spent
-        spent, trained = train(prices, drawn, sizer.trained(size), spent, sizer.budget)
-        assert trained >= 1
-        extra = sizer.extra_trained(drawn, sizer.budget - spent)
-        if extra:
-            spent, _ = train(prices, drawn, trained + extra, before, sizer.budget)
+        def cost(sample: int, times: int, drawn: list[tuple[int, int]] = drawn) -> int:
+            return prices.trained(*drawn[sample], times=times)
+
+        rewards = lengths.random((size.prompts, size.group_size))
+        planned = passes(rewards, sizer.trained(size), subset="random", seed=len(sizes))
+        chosen, paid = affordable(planned, cost, sizer.budget - spent)
+        assert chosen, "the hard rule keeps room for one update"
+        least = sizer.must_spend(drawn, sizer.budget - spent - paid)
+        chosen = topped_up(chosen, len(drawn), cost, least=least, left=sizer.budget - spent - paid)
+        times = dict.fromkeys(range(len(drawn)), 0)
+        for indices in chosen:
+            assert len(set(indices.tolist())) == len(indices)
+            for i in indices.tolist():
+                spent += cost(i, times[i])
+                times[i] += 1
+        assert spent <= sizer.budget
         tokens, samples = tokens + sum(c for _, c in drawn), samples + len(drawn)
         sizes.append(size)
     return spent, sizes

@@ -100,8 +100,7 @@ def test_two_runs_of_one_spec_are_equal(undisturbed: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("moment", range(20))
 def test_kill_at_random_moments(undisturbed: Path, tmp_path: Path, moment: int) -> None:
     rng = random.Random(moment)
-    kills = 0
-    for _ in range(12):
+    for kills in range(4):
         process = FORK.Process(target=go, args=(tmp_path,))
         process.start()
         # From before the first checkpoint to long after; a run takes about a second.
@@ -111,7 +110,6 @@ def test_kill_at_random_moments(undisturbed: Path, tmp_path: Path, moment: int) 
             break
         os.kill(process.pid, signal.SIGKILL)  # type: ignore[arg-type]
         process.join()
-        kills += 1
     record = assert_same(tmp_path, undisturbed)
     view = read_ledger(tmp_path / "ledger.jsonl")
     assert view.attempts >= 1
