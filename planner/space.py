@@ -281,7 +281,7 @@ def _recipe_for(reward: str, ladder: Ladder, recipe: Recipe | None) -> Recipe:
     if recipe.reward == reward:
         return recipe
     # A reward model chosen for one reward system says nothing about another's.
-    return replace(recipe, reward=reward, reward_model=None)
+    return replace(recipe, reward=reward, reward_model=ladder.recipe(reward).reward_model)
 
 
 def _pilot_budget(value: int | float | str | None, budget: int) -> int:

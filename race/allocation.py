@@ -250,7 +250,8 @@ def solve_update_ratio(arch: Architecture, recipe: Recipe, rho: float) -> float:
         lo, hi = costs.rho_range
         raise InvalidInput(
             f"rho: found {rho:g}, which needs update ratio a = {a:.3g} with reward {recipe.reward!r}; "
-            f"allowed is rho from {lo:.3f} to {hi:.3f} (a from 1/16 to 16)"
+            f"allowed is rho from {math.ceil(lo * 1000) / 1000:.3f} to {math.floor(hi * 1000) / 1000:.3f} "
+            "(a from 1/16 to 16)"
         )
     return min(max(a, MIN_UPDATE_RATIO), MAX_UPDATE_RATIO)
 

@@ -33,12 +33,14 @@ class LadderModel:
 class Ladder:
     """At least two models, ascending in size, and the recipe defaults they share.
 
-    ``recipe_defaults`` are `Recipe` fields other than ``reward``.
+    ``recipe_defaults`` are `Recipe` fields other than ``reward``; ``reward_models`` are the scorers of learned rewards
+    where they are not the usual ones.
     """
 
     name: str
     models: tuple[LadderModel, ...]
     recipe_defaults: tuple[tuple[str, object], ...] = ()
+    reward_models: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.models) < 2:
@@ -55,7 +57,10 @@ class Ladder:
 
     def recipe(self, reward: str, **changes: object) -> Recipe:
         """The ladder's default recipe under ``reward``, with ``changes``."""
-        return Recipe.from_dict({**dict(self.recipe_defaults), "reward": reward, **changes})
+        scorer = dict(self.reward_models).get(reward)
+        return Recipe.from_dict(
+            {**dict(self.recipe_defaults), "reward": reward, "reward_model": scorer, **changes}
+        )
 
     def __getitem__(self, name: str) -> LadderModel:
         for model in self.models:
@@ -80,6 +85,7 @@ _NANO_DEFAULTS = (
     ("prompt_tokens", 16),
     ("completion_tokens", 32),
 )
+_NANO_REWARDS = (("proxy-prm", "nano-proxy-prm"), ("prm", "nano-prm"))
 DEFAULT_LADDER = "qwen2.5"
 
 
@@ -99,8 +105,8 @@ def ladder(spec: str | Sequence[str] = DEFAULT_LADDER) -> Ladder:
     """
     if isinstance(spec, str) and spec.lower() in _BUILT_IN:
         key = spec.lower()
-        defaults = _NANO_DEFAULTS if key == "nano" else ()
-        return Ladder(key, tuple(model(n) for n in _BUILT_IN[key]), defaults)
+        models = tuple(model(n) for n in _BUILT_IN[key])
+        return Ladder(key, models, _NANO_DEFAULTS, _NANO_REWARDS) if key == "nano" else Ladder(key, models)
     names = [n.strip() for n in (spec.split(",") if isinstance(spec, str) else spec) if n.strip()]
     if len(names) == 1:
         # A lone word is a misspelt ladder or a one-model ladder: name both possibilities.
@@ -108,5 +114,5 @@ def ladder(spec: str | Sequence[str] = DEFAULT_LADDER) -> Ladder:
             f"ladder: found {names[0]!r}, one name; allowed are {', '.join(_BUILT_IN)} or at least "
             "2 models separated by commas"
         )
-    models = sorted((model(n) for n in names), key=lambda m: m.params)
-    return Ladder(",".join(m.name for m in models), tuple(models))
+    rungs = sorted((model(n) for n in names), key=lambda m: m.params)
+    return Ladder(",".join(m.name for m in rungs), tuple(rungs))

@@ -36,6 +36,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         result = command.main(
             args=list(argv) if argv is not None else None, prog_name="race", standalone_mode=False
         )
+        sys.stdout.flush()  # a full disk behind a redirection shows here, not at interpreter exit
     except RaceError as error:
         return _fail(str(error), error.exit_code)
     except typer.Abort:
@@ -46,6 +47,10 @@ def run(argv: Sequence[str] | None = None) -> int:
         # `race plan | head` closed the pipe: not an error, but the interpreter's last flush must not meet it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _fail(f"cannot read or write{where}: {error.strerror or error}", 1)
     except usage_error as error:
         message = getattr(error, "format_message", error.__str__)()
         return _fail(f"{message} (see --help)" if message else "no command given (see --help)", 2)

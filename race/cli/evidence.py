@@ -17,7 +17,7 @@ from race.cli.options import (
     recipe_options,
     split_targets,
 )
-from race.cli.output import JsonFlag, emit, table
+from race.cli.output import JsonFlag, emit, note, table
 from race.errors import CannotDo, InvalidInput
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ def import_log(
     step_column: Annotated[str | None, typer.Option("--step-column", help="Default: step.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the runs, if known.")] = None,
     source: Annotated[str | None, typer.Option("--source", help="Where the log comes from.")] = None,
+    allow_gaps: Annotated[
+        bool | None, typer.Option("--allow-gaps/--no-allow-gaps", help="Empty cells were not evaluated.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Other people's logs into records: FLOPs rebuilt from the recipe, curves as evidence."""
@@ -65,10 +68,15 @@ def import_log(
         seed=seed,
         step_column=step_column,
         source=source,
+        allow_gaps=allow_gaps,
         recipe=recipe.given,
     )
     folder = Store(store, create=True)
-    folder.add_all(records)
+    # Ids are hashes of content: importing the same log again, or after an interruption, adds what is missing.
+    missing = [record for record in records if record.id not in folder]
+    folder.add_all(missing)
+    if len(missing) < len(records):
+        note(f"{len(records) - len(missing)} of {len(records)} records were already in {store}")
     data = {"store": str(store), "records": [record.to_dict() for record in records]}
     emit(data, as_json, lambda console: _render_records(console, records, str(store)))
 
@@ -86,8 +94,8 @@ def _column(text: str) -> tuple[str, str]:
 def simulate(
     recipe: RecipeOptions,
     budget: Annotated[str, typer.Option("--budget", help="The real budget the pilots prepare for.")],
-    reward: RewardOption,
     store: StoreOption,
+    reward: RewardOption = None,
     world: Annotated[
         str, typer.Option("--world", help="own-N (the simulator's own family) or alien-FAMILY-N.")
     ] = "own-0",
@@ -109,6 +117,7 @@ def simulate(
     from race.store import Store
     from race.units import parse_budget
 
+    reward = recipe.reward(reward)
     rungs = choose_ladder(ladder)
     flops = parse_budget(budget)
     space = PilotSpace.build(
@@ -116,7 +125,7 @@ def simulate(
         budget=flops,
         reward=reward,
         target=split_targets(target),
-        recipe=recipe.build(rungs, reward),
+        recipe=recipe.build(rungs.recipe(reward)),
         pilot_budget=pilot_flops(pilot_budget, flops),
     )
     run = named_world(world)

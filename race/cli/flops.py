@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from race.cli.options import RecipeOptions, recipe_options
-from race.cli.output import JsonFlag, emit, run_length, table
+from race.cli.options import RecipeOptions, RewardOption, recipe_options
+from race.cli.output import JsonFlag, emit, note, run_length, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 def flops(
     recipe: RecipeOptions,
     model: Annotated[str, typer.Argument(help="Built-in name, hub id, folder or config.json.")],
-    reward: Annotated[
-        str, typer.Option("--reward", help="sparse, structured, dense, proxy-prm or prm.")
-    ] = "sparse",
+    reward: RewardOption = None,
     rho: Annotated[
         float | None, typer.Option("--rho", help="Solve the update ratio for this update fraction.")
     ] = None,
     budget: Annotated[
         str | None, typer.Option("--budget", help="Size the run to this budget, e.g. 1e18 or 300PFLOP.")
     ] = None,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps, when no budget is given.")] = 1,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="Steps, when no budget is given; default 1.")
+    ] = None,
     attention: Annotated[
         str, typer.Option("--attention", help="causal (budgets) or full (what eager attention executes).")
     ] = "causal",
@@ -59,13 +59,17 @@ def flops(
     arch = Architecture.from_config(model)
     # The nano recipe's short lengths belong to the nano models; every other model starts from the common default.
     defaults = ladder("nano" if model.lower().startswith("nano") else "qwen2.5")
-    built = recipe.build(defaults, reward)
+    reward = recipe.reward(reward, default="sparse")
+    built = recipe.build(defaults.recipe(reward))
     if rho is not None:
         if "update_ratio" in recipe.given:
             raise InvalidInput(
                 "rho: given together with --update-ratio; drop one, since each fixes the other"
             )
         built = built.with_update_ratio(solve_update_ratio(arch, built, rho))
+    if budget is not None and steps is not None:
+        raise InvalidInput("steps: given together with --budget, which fixes them; drop one")
+    steps = 1 if steps is None else steps
     if budget is not None:
         plan = size_run(arch, built, parse_budget(budget))
         built, steps, total, last = plan.recipe, plan.steps, plan.flops, plan.last_step_prompts
@@ -146,6 +150,11 @@ def flops(
                     others.add_row(name, format_flops(row["flops"]), f"{row['ratio']:.3f}", row["note"])
             console.print(others)
 
+    if rho is not None and abs(total.rho - rho) > 0.005:
+        note(
+            f"rho {rho:g} was asked for and {total.rho:.4f} is what {built.samples_per_step} whole samples per step "
+            "allow; more prompts per step or rollouts per prompt come closer"
+        )
     emit(data, as_json, render)
 
 

@@ -22,7 +22,6 @@ from race.errors import InvalidInput
 if TYPE_CHECKING:
     from race.allocation import Allocation
     from race.hardware import HardwareCost
-    from race.ladder import Ladder
     from race.recipe import Recipe
     from race.records import PilotRecord
 
@@ -37,7 +36,8 @@ TargetOption = Annotated[
 ]
 StoreOption = Annotated[Path, typer.Option("--store", help="Folder of records.")]
 RewardOption = Annotated[
-    str, typer.Option("--reward", help="sparse, structured, dense, proxy-prm or prm.", show_default=False)
+    str | None,
+    typer.Option("--reward", help="sparse, structured, dense, proxy-prm or prm.", show_default=False),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
 
@@ -83,6 +83,7 @@ _FIELDS: dict[str, Any] = {
         float | None, _option("--learning-rate", help="Relative to the tuned rate; costs nothing.")
     ],
 }
+_RECIPE_WORDS = {"reward", "lora", *_FIELDS}
 _FILE = Annotated[
     Path | None, _option("--recipe", help="TOML file with recipe fields; options given here win.")
 ]
@@ -163,8 +164,30 @@ class RecipeOptions:
 
     given: dict[str, Any] = field(default_factory=dict)
 
-    def build(self, ladder: Ladder, reward: str) -> Recipe:
-        """The ladder's recipe under ``reward`` with what was given on top."""
+    def reward(self, asked: str | None, *, default: str | None = None) -> str:
+        """The reward system: ``asked`` on the command line, else the file's, else ``default``.
+
+        Raises
+        ------
+        InvalidInput
+            Unknown, missing without a default, or the file says another one than the command line.
+        """
+        from race.rewards import reward_system
+
+        in_file = self.given.get("reward")
+        if asked is not None and in_file is not None and asked != in_file:
+            raise InvalidInput(
+                f"reward: found {asked!r} on the command line and {in_file!r} in the recipe file; drop one"
+            )
+        chosen = asked if asked is not None else in_file if in_file is not None else default
+        if chosen is None:
+            raise InvalidInput("reward: missing; give --reward, or reward in the recipe file")
+        return reward_system(chosen).name
+
+    def build(self, base: Recipe) -> Recipe:
+        """``base`` with what was given on top; the reward system stays that of ``base``."""
+        from race.recipe import Recipe
+
         values = {name: value for name, value in self.given.items() if name != "reward"}
         rank = values.pop("lora_rank", None)
         targets = values.pop("lora_targets", None)
@@ -175,16 +198,24 @@ class RecipeOptions:
                 )
             values["lora"] = None
         elif rank is not None or targets is not None:
-            default = ladder.recipe(reward).lora
+            default = base.lora
             lora: dict[str, Any] = {
                 "rank": rank if rank is not None else default.rank if default else 16,
                 "targets": default.targets if default else "all-linear",
             }
             if targets is not None:
-                names = [t.strip() for t in targets.split(",") if t.strip()]
-                lora["targets"] = targets if targets == "all-linear" else names
+                lora["targets"] = _targets(targets)
             values["lora"] = lora
-        return ladder.recipe(reward, **values)
+        return Recipe.from_dict({**base.to_dict(), **values})
+
+
+def _targets(value: Any) -> Any:
+    """``all-linear``, or projections as ``q_proj,v_proj`` or a list; `LoraSpec` checks the names."""
+    if isinstance(value, str):
+        return value if value == "all-linear" else [name.strip() for name in value.split(",") if name.strip()]
+    if isinstance(value, list):
+        return value
+    raise InvalidInput(f"lora_targets: found {value!r}; allowed is all-linear or a list of projection names")
 
 
 def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -243,6 +274,14 @@ def _read_recipe_file(path: Path) -> dict[str, Any]:
     table = data.get("recipe", data)
     if not isinstance(table, dict):
         raise InvalidInput(f"recipe: {path} has no [recipe] table")
+    stray = sorted(set(data) & _RECIPE_WORDS) if table is not data else []
+    if stray:
+        raise InvalidInput(f"recipe: {path} has {stray[0]!r} outside its [recipe] table; move it inside")
+    unknown = sorted(set(table) - _RECIPE_WORDS)
+    if unknown:
+        raise InvalidInput(
+            f"recipe: {path} has unknown field {unknown[0]!r}; allowed are {', '.join(sorted(_RECIPE_WORDS))}"
+        )
     return dict(table)
 
 

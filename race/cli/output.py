@@ -72,6 +72,16 @@ def run_length(recipe: dict[str, Any]) -> str:
     )
 
 
+def evidence_of(counts: Mapping[str, int]) -> str:
+    """``3 imported records``, or that there is nothing but the prior."""
+    found = ", ".join(f"{n} {kind} record{'s' if n != 1 else ''}" for kind, n in counts.items() if n)
+    if not found:
+        return "[yellow]none: this is the simulator's prior, nothing is measured[/yellow]"
+    if {kind for kind, n in counts.items() if n} == {"simulated"}:
+        return f"[yellow]{found}: a simulated world, nothing is measured[/yellow]"
+    return found
+
+
 def odds_of(pairs: list[tuple[str, float]]) -> str:
     """``update-heavy 0.68, reward-heavy 0.32``, leaving out what rounds to nothing unless it is alone."""
     return ", ".join(f"{name} {p:.2f}" for i, (name, p) in enumerate(pairs) if p >= 0.005 or i == 0)

@@ -19,7 +19,17 @@ from race.cli.options import (
     recipe_options,
     split_targets,
 )
-from race.cli.output import JsonFlag, emit, facts, note, odds_of, run_length, table, with_interval
+from race.cli.output import (
+    JsonFlag,
+    emit,
+    evidence_of,
+    facts,
+    note,
+    odds_of,
+    run_length,
+    table,
+    with_interval,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +51,7 @@ def plan(
     recipe: RecipeOptions,
     hardware: HardwareOptions,
     budget: Annotated[str, typer.Option("--budget", help="FLOPs to spend: 1e18, 2.5e17, 300PFLOP, 1EFLOP.")],
-    reward: RewardOption,
+    reward: RewardOption = None,
     target: TargetOption = "native",
     ladder: LadderOption = "qwen2.5",
     store: Stores = None,
@@ -56,6 +66,7 @@ def plan(
     from race.units import parse_budget
 
     hardware.check()
+    reward = recipe.reward(reward)
     rungs = choose_ladder(ladder)
     flops = parse_budget(budget)
     records, problems = load_evidence(store or [])
@@ -64,7 +75,7 @@ def plan(
         budget=flops,
         reward=reward,
         target=split_targets(target),
-        recipe=recipe.build(rungs, reward),
+        recipe=recipe.build(rungs.recipe(reward)),
         pilot_budget=pilot_flops(pilot_budget, flops),
         records=records,
         seed=seed,
@@ -99,7 +110,6 @@ def render_decision(console: Console, data: dict[str, Any]) -> None:
     recipe, shares = advice["recipe"], advice["shares"]
     odds = sorted(regime["probabilities"].items(), key=lambda item: -item[1])
     models = sorted(data["models"].items(), key=lambda item: -item[1])
-    evidence = ", ".join(f"{n} {kind} record{'s' if n != 1 else ''}" for kind, n in counts.items() if n)
     console.print(
         f"[bold]{format_flops(data['budget'])} FLOPs, reward {data['reward']}, target {data['target']}[/bold]\n"
     )
@@ -114,7 +124,7 @@ def render_decision(console: Console, data: dict[str, Any]) -> None:
             f"{recipe['prompt_tokens']:g} + {recipe['completion_tokens']:g} tokens, update ratio a = "
             f"{advice['update_ratio']:.3g}, {adapter(recipe['lora'])}",
         ),
-        ("evidence", evidence or "[yellow]none: this is the simulator's prior, nothing is measured[/yellow]"),
+        ("evidence", evidence_of(counts)),
     )
     console.print(rows)
 

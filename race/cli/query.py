@@ -11,12 +11,11 @@ from race.cli.options import (
     LadderOption,
     RecipeOptions,
     SeedOption,
-    TargetOption,
     load_evidence,
     recipe_options,
     split_targets,
 )
-from race.cli.output import JsonFlag, emit, facts, note, odds_of, table, with_interval
+from race.cli.output import JsonFlag, emit, evidence_of, facts, note, odds_of, table, with_interval
 from race.errors import CannotDo, InvalidInput
 
 if TYPE_CHECKING:
@@ -51,14 +50,15 @@ def fit(
     check_writable(out)
     records, problems = load_evidence(store)
     present = sorted({name for record in records for name in record.curves})
-    targets = split_targets(target) if target else present
+    targets = split_targets(target) if target is not None else present
     if not targets:
         raise CannotDo(
             "store: no record has a learning curve; add pilots that ran, or name --target for the prior"
         )
-    used = reward or max(sorted({r.spec.reward for r in records}), key=[r.spec.reward for r in records].count)
+    rewards = [record.spec.reward for record in records]
+    used = recipe.reward(reward, default=max(sorted(set(rewards)), key=rewards.count))
     fitted = Surrogate.fit(
-        records, ladder=rungs, recipe=recipe.build(rungs, used), targets=targets, seed=seed
+        records, ladder=rungs, recipe=recipe.build(rungs.recipe(used)), targets=targets, seed=seed
     )
     by_run, by_model = fitted.diagnostics(), fitted.diagnostics(leave_out="model")
     path = fitted.save(out)
@@ -117,7 +117,9 @@ def query(
     reward: Annotated[
         str | None, typer.Option("--reward", help="Reward system; default: the surrogate's own.")
     ] = None,
-    target: TargetOption | None = None,
+    target: Annotated[
+        str | None, typer.Option("--target", help="One target; default: the first one fitted.")
+    ] = None,
     model: Annotated[str | None, typer.Option("--model", help="Ask about one model only.")] = None,
     rho: Annotated[float | None, typer.Option("--rho", help="Ask about one update fraction only.")] = None,
     compare: Annotated[
@@ -128,6 +130,8 @@ def query(
     as_json: JsonFlag = False,
 ) -> None:
     """What-if on a saved surrogate, offline: value, rho*, regime, comparisons."""
+    from dataclasses import replace
+
     from race.simulator import Settings
     from race.units import parse_budget
     from surrogate import Surrogate
@@ -135,14 +139,17 @@ def query(
 
     loaded = Surrogate.load(surrogate)
     flops = parse_budget(budget)
-    targets = split_targets(target) if target else loaded.targets[:1]
+    targets = split_targets(target) if target is not None else loaded.targets[:1]
     if len(targets) != 1:
         raise InvalidInput(f"target: found {len(targets)} targets; allowed is one at a time")
-    template = (
-        loaded.recipe
-        if reward is None and not recipe.given
-        else recipe.build(loaded.ladder, reward or loaded.recipe.reward)
-    )
+    # What-ifs start from the recipe that was fitted; only what is said here differs from it.
+    asked_reward = recipe.reward(reward, default=loaded.recipe.reward)
+    base = loaded.recipe
+    if asked_reward != base.reward:
+        base = replace(
+            base, reward=asked_reward, reward_model=loaded.ladder.recipe(asked_reward).reward_model
+        )
+    template = recipe.build(base)
     best = optimum(
         loaded,
         budget=flops,
@@ -253,6 +260,7 @@ def _render_query(console: Console, data: dict[str, Any]) -> None:
             (f"{where['model']} at rho {where['rho']:.2f}", with_interval(value, ".3f")),
             ("rho*", with_interval(star, ".2f")),
             ("regime", f"[bold]{data['regime']['label']}[/bold]  ({odds_of(odds)})"),
+            ("evidence", evidence_of(data["evidence"])),
         )
     )
     if data["compare"]:

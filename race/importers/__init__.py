@@ -71,6 +71,7 @@ def import_log(
     seed: int | None = None,
     step_column: str | None = None,
     source: str | None = None,
+    allow_gaps: bool | None = None,
     **recipe_fields: Any,
 ) -> list[PilotRecord]:
     """Read every run in a log as records with evidence ``imported``; all of them, or an error.
@@ -93,7 +94,7 @@ def import_log(
         Column or run in the log to the model it trained; by default the log's own names are model names.
     eval_size
         Questions behind each value, for standard errors; known for GSM8K, MATH-500 and AIME.
-    seed, step_column, source
+    seed, step_column, source, allow_gaps
         See `RunFacts`.
 
     Raises
@@ -120,6 +121,7 @@ def import_log(
             "seed": seed,
             "step_column": step_column,
             "source": source,
+            "allow_gaps": allow_gaps,
         },
     )
     return importer_for(path, format).read(Path(path), facts)

@@ -57,6 +57,8 @@ class RunFacts:
         Name of the step counter, where the format has a choice.
     source
         Where the log comes from: a URL, a paper, a run name.
+    allow_gaps
+        Empty cells mean "not evaluated"; otherwise they are an error, since they may as well be lost data.
     assumptions
         In plain words, what was assumed and why; kept in the record.
     """
@@ -68,6 +70,7 @@ class RunFacts:
     seed: int = 0
     step_column: str = "step"
     source: str = ""
+    allow_gaps: bool = False
     assumptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -76,6 +79,8 @@ class RunFacts:
         if self.eval_size is not None:
             _whole("eval_size", self.eval_size, 1)
         _whole("seed", self.seed, 0)
+        if not isinstance(self.allow_gaps, bool):
+            raise InvalidInput(f"allow_gaps: found {self.allow_gaps!r}; allowed are true and false")
         for name in ("step_column", "source"):
             if not isinstance(getattr(self, name), str):
                 raise InvalidInput(f"{name}: found {getattr(self, name)!r}; allowed is text")

@@ -3,6 +3,7 @@
 target = "pass@1:gsm8k"
 eval_size = 1319                # optional for GSM8K, MATH-500, AIME and native
 source = "https://..."
+allow_gaps = true               # empty cells were not evaluated
 assumptions = ["completion length: our estimate from ..."]
 
 [models]                        # column of the CSV file = model
@@ -28,7 +29,17 @@ from typing import Any
 from race.errors import CannotDo, InvalidInput
 from race.importers._base import ModelRef, RunFacts
 
-_TOP = ("target", "eval_size", "seed", "step_column", "source", "assumptions", "models", "recipe")
+_TOP = (
+    "target",
+    "eval_size",
+    "seed",
+    "step_column",
+    "source",
+    "allow_gaps",
+    "assumptions",
+    "models",
+    "recipe",
+)
 _MODEL = ("name", "config", "seed")
 MAX_BYTES = 2**20
 

@@ -59,7 +59,7 @@ class CurvesImporter:
         columns: dict[str, str] = {}
         for column, ref in models.items():
             where = f"{path}, column {shown(column)}"
-            run = _run(table, column, steps, provenance)
+            run = _run(table, column, steps, provenance, allow_gaps=facts.allow_gaps)
             rung = resolve(ref, where=f"models[{column}]")
             seed = facts.seed if ref.seed is None else ref.seed
             record = record_of(run, rung, recipe, facts, where=where, seed=seed)
@@ -119,7 +119,9 @@ def _steps(table: Table, column: str) -> list[int]:
     return steps
 
 
-def _run(table: Table, column: str, steps: list[int], provenance: Mapping[str, Any]) -> Run:
+def _run(
+    table: Table, column: str, steps: list[int], provenance: Mapping[str, Any], *, allow_gaps: bool
+) -> Run:
     index = table.header.index(column)
     at: list[int] = []
     values: list[float] = []
@@ -127,6 +129,11 @@ def _run(table: Table, column: str, steps: list[int], provenance: Mapping[str, A
         if cells[index]:
             values.append(_value(cells[index], f"{table.path}, line {line}, column {shown(column)}"))
             at.append(step)
+        elif not allow_gaps:
+            raise InvalidInput(
+                f"{table.path}, line {line}, column {shown(column)}: found an empty cell; allowed is {_VALUE}, or say "
+                "that empty cells were not evaluated (allow_gaps)"
+            )
     if not at:
         raise InvalidInput(f"{table.path}, column {shown(column)}: found no value; allowed is at least one")
     return Run(column, at, values, {**provenance, "rows": len(steps), "gaps": len(steps) - len(at)})

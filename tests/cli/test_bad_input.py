@@ -88,6 +88,7 @@ def test_plan_options(race: Race, options: tuple[str, ...], words: tuple[str, ..
         (("Qwen2.5-1.5B", "--attention", "half"), ("attention", "causal", "full")),
         (("Qwen2.5-1.5B", "--budget", "1e9"), ("budget", "below one step")),
         (("Qwen2.5-1.5B", "--steps", "0"), ("steps",)),
+        (("Qwen2.5-1.5B", "--steps", "7", "--budget", "1e16"), ("steps", "budget")),
     ],
 )
 def test_flops_options(race: Race, options: tuple[str, ...], words: tuple[str, ...]) -> None:
@@ -130,10 +131,14 @@ def test_import_of_a_bad_curve(race: Race, tmp_path: Path, text: str, words: tup
     assert not store.exists()
 
 
-def test_import_allows_gaps_but_says_so(race: Race, tmp_path: Path) -> None:
+def test_import_of_a_curve_with_gaps(race: Race, tmp_path: Path) -> None:
     path = tmp_path / "curve.csv"
     path.write_text("step,a\n0,0.1\n4,\n8,0.3\n")
-    result = race("import", path, "--store", tmp_path / "store", *FACTS, "--json")
+    refuses(
+        race("import", path, "--store", tmp_path / "store", *FACTS), 2, "line 3", "empty cell", "allow_gaps"
+    )
+    assert not (tmp_path / "store").exists()
+    result = race("import", path, "--store", tmp_path / "store", *FACTS, "--allow-gaps", "--json")
     assert result.code == 0, result.err
     (record,) = result.json["records"]
     assert record["curves"]["pass@1:gsm8k"]["step"] == [0, 8]
@@ -151,13 +156,51 @@ def test_import_never_guesses_what_flops_depend_on(race: Race, tmp_path: Path, m
     assert not store.exists()
 
 
-def test_import_twice_changes_nothing(race: Race, tmp_path: Path) -> None:
+def test_import_again_adds_only_what_is_missing(race: Race, tmp_path: Path) -> None:
     path, store = tmp_path / "curve.csv", tmp_path / "store"
-    path.write_text("step,a\n0,0.1\n4,0.2\n")
-    assert race("import", path, "--store", store, *FACTS).code == 0
+    path.write_text("step,a,b\n0,0.1,0.2\n4,0.2,0.3\n")
+    both = (*FACTS, "--model", "b=Qwen2.5-3B")
+    assert race("import", path, "--store", store, *both).code == 0
     before = sorted(p.name for p in store.rglob("*"))
-    refuses(race("import", path, "--store", store, *FACTS), 2, "already")
+    again = race("import", path, "--store", store, *both)
+    assert again.code == 0
+    assert "2 of 2 records were already in" in again.err
     assert sorted(p.name for p in store.rglob("*")) == before
+    next(iter((store / "records").glob("*.json"))).unlink()
+    assert race("import", path, "--store", store, *both).code == 0
+    assert sorted(p.name for p in store.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[recipe]\nreward = "prm"\n', ("reward", "sparse", "prm")),
+        ('[recipe]\nrewrad = "prm"\n', ("rewrad", "allowed")),
+        ("kl = true\n[recipe]\ngroup_size = 4\n", ("kl", "[recipe]")),
+        ("[recipe]\nlora_targets = 3\n", ("lora_targets",)),
+        ('[recipe]\nlora_targets = ["nose_proj"]\n', ("nose_proj",)),
+        ("[recipe]\ngroup_size = 1\n", ("group_size",)),
+        ("recipe = 3\n", ("recipe",)),
+        ("[recipe\n", ("recipe", "TOML")),
+    ],
+)
+def test_recipe_files(race: Race, tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    refuses(race("flops", "Qwen2.5-1.5B", "--reward", "sparse", "--recipe", path), 2, *words)
+
+
+def test_a_full_disk_behind_a_redirection(process: Any) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    code = (
+        "import sys\nsys.stdout = open('/dev/full', 'w')\n"
+        "from race.cli import run\nsys.exit(run(['flops', 'Qwen2.5-1.5B']))"
+    )
+    done = process(code=code)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: cannot read or write")
+    assert "Traceback" not in done.stderr
 
 
 def test_stores(race: Race, tmp_path: Path) -> None:

@@ -157,6 +157,24 @@ def test_import_then_fit_then_query(race: Race, tmp_path: Path) -> None:
     assert data["compare"][1]["probability_better"] == pytest.approx(0.5)  # a setting against itself
 
 
+def test_a_recipe_file_is_obeyed(race: Race, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text('[recipe]\nreward = "prm"\ngroup_size = 4\nlora_targets = ["q_proj", "v_proj"]\n')
+    data = race("flops", "Qwen2.5-1.5B", "--recipe", path, "--prompts-per-step", "2", "--json").json
+    assert data["reward"] == data["recipe"]["reward"] == "prm"
+    assert data["flops"]["reward"] > 0
+    assert (data["recipe"]["group_size"], data["recipe"]["prompts_per_step"]) == (4, 2)
+    assert list(data["recipe"]["lora"]["targets"]) == ["q_proj", "v_proj"]
+
+
+def test_a_query_keeps_the_fitted_recipe(race: Race, evidence: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "surrogate"
+    assert race("fit", evidence, "--out", saved, "--recipe", ABOUT).code == 0
+    plain = race("query", saved, "--budget", "1e18", "--json").json
+    repeated = race("query", saved, "--budget", "1e18", "--reward", "sparse", "--no-kl", "--json").json
+    assert plain == repeated
+
+
 def test_simulate_fills_a_store(race: Race, tmp_path: Path) -> None:
     store = tmp_path / "store"
     result = race(

@@ -58,7 +58,10 @@ def test_mean_lengths_may_be_fractions(tmp_path: Path) -> None:
 
 
 def test_gaps_are_counted_not_filled(tmp_path: Path) -> None:
-    (record,) = imported(tmp_path, "step,a,b\n0,,0.1\n5,0.2,\n10,0.3, \n")
+    text = "step,a,b\n0,,0.1\n5,0.2,\n10,0.3, \n"
+    with pytest.raises(InvalidInput, match=r"line 2, column 'a': found an empty cell; .*allow_gaps"):
+        imported(tmp_path, text)
+    (record,) = imported(tmp_path, text, allow_gaps=True)
     assert record.curves["pass@1:gsm8k"].step == (5, 10)
     assert record.curves["pass@1:gsm8k"].value == (0.2, 0.3)
     assert (record.provenance["gaps"], record.provenance["rows"], record.steps) == (1, 3, 10)
@@ -69,12 +72,15 @@ def test_a_column_with_the_base_model_only_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidInput, match=r"column 'a': found values at step 0 only; allowed is at least one value after"
     ):
-        imported(tmp_path, "step,a\n0,0.5\n5,\n")
+        imported(tmp_path, "step,a\n0,0.5\n5,\n", allow_gaps=True)
 
 
 def test_a_run_that_stopped_early_is_charged_to_its_last_value(tmp_path: Path) -> None:
     short, long = imported(
-        tmp_path, "step,a,b\n10,0.2,0.1\n20,,0.3\n", models={"a": "qwen2.5-1.5b", "b": "qwen2.5-1.5b"}
+        tmp_path,
+        "step,a,b\n10,0.2,0.1\n20,,0.3\n",
+        models={"a": "qwen2.5-1.5b", "b": "qwen2.5-1.5b"},
+        allow_gaps=True,
     )
     assert (short.steps, long.steps) == (10, 20)
     assert long.flops == short.flops * 2
@@ -211,7 +217,7 @@ BAD: list[tuple[str, str | bytes, str]] = [
     ("no step", "iteration,a\n4,0.5\n", r"line 1: found no step column 'step' among 'iteration, a'; .*step_column"),
     ("step only", "step\n4\n", r"line 1: found a step column only"),
     ("no model", "step,b\n4,0.5\n", r"^models: found column 'a', which is not in .*; allowed are b$"),
-    ("no value", "step,a\n4,\n8,\n", r"column 'a': found no value"),
+    ("no value", "step,a\n4,\n8,\n", r"line 2, column 'a': found an empty cell"),
     ("empty", "", r"c\.csv: is empty"),
     ("blank", "\n \n\n", r"is empty"),
     ("header only", "step,a\n", r"found a header and no rows"),
@@ -336,7 +342,7 @@ def test_the_example_imports_onto_the_default_ladder(tmp_path: Path) -> None:
 
 def test_the_facts_of_the_published_run_fit_a_table_of_its_shape(tmp_path: Path) -> None:
     path = tmp_path / "export.csv"
-    path.write_text("step,0.6b,1.7b,4b\n0,0.1,0.2,0.3\n4,,0.25,0.35\n52,0.3,0.4,0.5\n")
+    path.write_text("step,0.6b,1.7b,4b\n0,0.1,0.2,0.3\n4,0.2,0.25,0.35\n52,0.3,0.4,0.5\n")
     records = import_curves(path, about=EXAMPLES / "qwen3_gsm8k_grpo.toml")
     assert [(r.spec.model, r.steps, r.spec.recipe.lora, r.spec.recipe.kl) for r in records] == [
         (name, 52, None, True) for name in ("Qwen3-0.6B", "Qwen3-1.7B", "Qwen3-4B")

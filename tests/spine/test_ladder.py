@@ -49,7 +49,10 @@ def test_recipes_come_from_the_ladders_defaults() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("qwen25", r"^ladder: found 'qwen25', one name; allowed are qwen2\.5, qwen3, nano or at least 2 models"),
+        (
+            "qwen25",
+            r"^ladder: found 'qwen25', one name; allowed are qwen2\.5, qwen3, nano or at least 2 models",
+        ),
         ("llama", r"^ladder: found 'llama', one name; allowed are qwen2\.5, qwen3, nano"),
         ("qwen2.5-1.5b", r"^ladder: found 'qwen2\.5-1\.5b', one name; .* at least 2 models"),
         ("", r"^ladder: found no model; allowed is at least 2 models"),
