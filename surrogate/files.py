@@ -98,6 +98,7 @@ def save(surrogate: Surrogate, path: Path) -> Path:
         "ladder": {
             "name": surrogate.ladder.name,
             "recipe_defaults": [[k, v] for k, v in surrogate.ladder.recipe_defaults],
+            "reward_models": [[k, v] for k, v in surrogate.ladder.reward_models],
             "models": [
                 {"name": m.name, "params": m.params, "architecture": asdict(m.architecture)}
                 for m in surrogate.ladder.models
@@ -294,7 +295,7 @@ def _same_simulator(
 
 
 def _ladder(data: Any, where: str) -> Ladder:
-    expect(data, where, {"name", "recipe_defaults", "models"})
+    expect(data, where, {"name", "recipe_defaults", "reward_models", "models"})
     models = []
     for i, entry in enumerate(field(data, where, "models", list)):
         at = f"{where}.models[{i}]"
@@ -311,9 +312,13 @@ def _ladder(data: Any, where: str) -> Ladder:
             )
         except (TypeError, AttributeError) as error:
             raise InvalidInput(f"{at}.architecture: malformed ({error})") from None
-    defaults = []
-    for pair in field(data, where, "recipe_defaults", list):
+    defaults, scorers = (_pairs(data, where, name) for name in ("recipe_defaults", "reward_models"))
+    return Ladder(field(data, where, "name", str), tuple(models), defaults, scorers)
+
+
+def _pairs(data: Any, where: str, name: str) -> tuple[tuple[str, Any], ...]:
+    pairs = field(data, where, name, list)
+    for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise InvalidInput(f"{where}.recipe_defaults: found {pair!r}; allowed are [name, value] pairs")
-        defaults.append((pair[0], pair[1]))
-    return Ladder(field(data, where, "name", str), tuple(models), tuple(defaults))
+            raise InvalidInput(f"{where}.{name}: found {pair!r}; allowed are [name, value] pairs")
+    return tuple((pair[0], pair[1]) for pair in pairs)
