@@ -87,14 +87,14 @@ def ranking(scores: npt.NDArray[np.float64], positive: npt.NDArray[np.bool_]) ->
 def prm_accuracy(kind: str, *, per_level: int) -> dict[str, float]:
     """How good a reward model is on held-out problems with completions of mixed quality.
 
-    ``step``: mean of its accuracy on correct and on wrong steps; ``step_auc`` and ``answer_auc``: how well steps and
-    (by their lowest step) whole completions are ranked.
+    ``step``: mean of its accuracy on correct and on wrong steps; ``step_auc``: how well steps are ranked;
+    ``whole_auc``: how well completions without any wrong step are told from the rest by their lowest step.
     """
     model = load_prm(kind)
     steps: list[npt.NDArray[np.float64]] = []
     truths: list[npt.NDArray[np.bool_]] = []
     lowest: list[float] = []
-    right: list[bool] = []
+    flawless: list[bool] = []
     rng = np.random.default_rng([7, per_level])
     for level in HELDOUT_LEVELS:
         batch = labelled(rng, per_level, level, heldout=True)
@@ -105,13 +105,13 @@ def prm_accuracy(kind: str, *, per_level: int) -> dict[str, float]:
         steps.append(probabilities[marked])
         truths.append(batch.labels[marked] == 1)
         lowest += np.where(marked, probabilities, 1.0).min(axis=1).tolist()
-        right += batch.right.tolist()
+        flawless += (batch.labels != 0).all(axis=1).tolist()
     step, truth = np.concatenate(steps), np.concatenate(truths)
     said = step > 0.5
     return {
         "step": float((said[truth].mean() + (~said[~truth]).mean()) / 2),
         "step_auc": ranking(step, truth),
-        "answer_auc": ranking(np.array(lowest), np.array(right)),
+        "whole_auc": ranking(np.array(lowest), np.array(flawless)),
         "correct_steps": float(truth.mean()),
     }
 

@@ -57,16 +57,16 @@ class PrmSchedule:
     seed: int = 0
 
 
-HANDS = Mixture(careful=0.15, sloppy=0.70, least_slip=0.4)
+HANDS = Mixture(careful=0.12, sloppy=0.83, least_slip=0.3)
 
 POLICY_SCHEDULES = {
-    "nano-s": PolicySchedule(64, 2, 176, 500, 1000, 300, 120, 4e-3, HANDS),
-    "nano-m": PolicySchedule(96, 4, 272, 400, 700, 300, 120, 3e-3, HANDS),
-    "nano-l": PolicySchedule(160, 5, 448, 300, 500, 250, 120, 2e-3, HANDS),
+    "nano-s": PolicySchedule(64, 2, 176, 300, 300, 200, 120, 4e-3, HANDS),
+    "nano-m": PolicySchedule(96, 4, 272, 300, 400, 200, 120, 3e-3, HANDS),
+    "nano-l": PolicySchedule(160, 5, 448, 200, 400, 150, 100, 2e-3, HANDS),
 }
 PRM_SCHEDULES = {
-    "nano-prm": PrmSchedule(96, 4, 272, 1500, 120, 3e-3),
-    "nano-proxy-prm": PrmSchedule(64, 1, 176, 1000, 120, 4e-3),
+    "nano-prm": PrmSchedule(96, 4, 272, 800, 120, 3e-3),
+    "nano-proxy-prm": PrmSchedule(64, 1, 176, 600, 120, 4e-3),
 }
 
 
