@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from planner.sizing import Sized, size_to_budget
 from planner.slices import BudgetSlice, Optima, regime_probabilities
+from race.allocation import regime_of
 from race.records import PilotSpec
 from surrogate import Surrogate
 from surrogate.optimum import Interval
@@ -29,9 +30,7 @@ LEVEL = 0.9
 DRAWS = 2000
 EDGE = 0.2
 RISKY = 0.1
-DIAGNOSTIC = (
-    "RACE is a diagnostic: it says where the optimum is likely to lie, it does not promise a better held-out result"
-)
+DIAGNOSTIC = "RACE is a diagnostic: it says where the optimum is likely to lie, it does not promise a better held-out result"
 
 
 @dataclass(frozen=True)
@@ -226,7 +225,9 @@ def decide(
     views = [view_target(surrogate, on, t, seed=seed, draws=draws) for t in space.targets]
     view = views[0]
     reward, model = on.lines[view.best // on.rhos.shape[1]]
-    sized = size_to_budget(space.models[model].architecture, space.recipes[reward], space.budget, rho=view.best_rho)
+    sized = size_to_budget(
+        space.models[model].architecture, space.recipes[reward], space.budget, rho=view.best_rho
+    )
     evidence = surrogate.evidence
     prior_only = sum(evidence.values()) == 0
     return Decision(
@@ -283,6 +284,13 @@ def _notes(
     label = view.regime
     if view.regimes[label] < LEVEL:
         notes.append(f"the regime is not settled: {label} at probability {view.regimes[label]:.2f}")
+    spent = sized.plan.flops
+    own = regime_of(spent.rho, spent.sigma, spent.phi)
+    if own != label:
+        notes.append(
+            f"the recommended run itself would be called {own} ({spent.rho:.2f} of it is learning): it has the best "
+            f"expected value, while {label} is where the optimum most probably lies"
+        )
     for other in views[1:]:
         differs = [
             f"{what} {theirs} instead of {mine}"

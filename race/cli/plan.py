@@ -116,7 +116,11 @@ def render_decision(console: Console, data: dict[str, Any]) -> None:
     rows = facts(
         ("regime", f"[bold]{regime['label']}[/bold]  ({odds_of(odds)})"),
         ("model", f"[bold]{advice['model']}[/bold]  (best: {odds_of(models)})"),
-        ("rho*", f"{with_interval(advice['rho'], '.2f')}  update fraction at the optimum"),
+        (
+            "rho",
+            f"[bold]{advice['rho']['mean']:.2f}[/bold]  update fraction of this run; the optimum lies in "
+            f"{advice['rho']['lo']:.2f} to {advice['rho']['hi']:.2f} (90 %)",
+        ),
         (data["target"], f"{with_interval(advice['value'], '.3f')}  expected at this setting"),
         (
             "recipe",
