@@ -30,7 +30,10 @@ LEVEL = 0.9
 DRAWS = 2000
 EDGE = 0.2
 RISKY = 0.1
-DIAGNOSTIC = "RACE is a diagnostic: it says where the optimum is likely to lie, it does not promise a better held-out result"
+DIAGNOSTIC = (
+    "RACE is a diagnostic: it says where the optimum is likely to lie, it does not promise a better "
+    "held-out result"
+)
 
 
 @dataclass(frozen=True)
