@@ -17,7 +17,7 @@ WEIGHTS = np.exp(-0.5 * CLASSES**2) / np.exp(-0.5 * CLASSES**2).sum()
 
 def sigmoid(x: FloatArray) -> FloatArray:
     """1 / (1 + exp(-x)) without overflow."""
-    out: FloatArray = 1 / (1 + np.exp(-np.clip(x, -500, 500)))
+    out: FloatArray = 1 / (1 + np.exp(np.minimum(-x, 500.0)))
     return out
 
 
@@ -29,8 +29,9 @@ def classes(spread: FloatArray) -> FloatArray:
 
 def average(values: FloatArray) -> FloatArray:
     """Weighted mean over the leading axis of classes."""
-    out: FloatArray = np.tensordot(WEIGHTS, values, axes=1)
-    return out
+    # A plain matrix-vector product: tensordot spends longer on its bookkeeping than on one pilot's numbers.
+    out: FloatArray = WEIGHTS @ values.reshape(CLASSES.size, -1)
+    return out.reshape(values.shape[1:])
 
 
 def mean_success(theta: FloatArray, spread: FloatArray) -> FloatArray:

@@ -73,11 +73,14 @@ class Curves:
         Per target, shape (W, n, points).
     drift
         sqrt(KL), shape (W, n, points).
+    collapse
+        As `collapse_probability` at the end of the budget, shape (W, n).
     """
 
     flops: FloatArray
     values: dict[str, FloatArray]
     drift: FloatArray
+    collapse: FloatArray
 
 
 def simulate(
@@ -113,14 +116,18 @@ def simulate_curves(
         )
     shape = (len(worlds), len(settings), share.size)
     values = {target: np.empty(shape) for target in targets}
-    drift = np.empty(shape)
+    drift, collapse = np.empty(shape), np.empty(shape[:2])
     for rows, cols, w, s in _blocks(worlds, settings):
-        states = _Run(w, s).integrate()
-        for k, state in enumerate(_at(states, s.steps, share)):
-            drift[rows, cols, k] = state.drift
-            for target in targets:
-                values[target][rows, cols, k] = evaluate(w, s, state, target)
-    return Curves(settings.budget[:, None] * share, values, drift)
+        run = _Run(w, s)
+        states = run.integrate()
+        collapse[rows, cols] = run.collapse(states[-1])
+        # All points of all settings in one table, point-major, so that each target is read once.
+        state, each = _at(states, s.steps, share), s[np.tile(np.arange(len(s)), share.size)]
+        block = (len(w), share.size, len(s))
+        drift[rows, cols] = state.drift.reshape(block).swapaxes(1, 2)
+        for target in targets:
+            values[target][rows, cols] = evaluate(w, each, state, target).reshape(block).swapaxes(1, 2)
+    return Curves(settings.budget[:, None] * share, values, drift, collapse)
 
 
 def collapse_probability(worlds: Worlds, settings: Settings) -> FloatArray:
@@ -133,7 +140,7 @@ def collapse_probability(worlds: Worlds, settings: Settings) -> FloatArray:
     out = np.empty((len(worlds), len(settings)))
     for rows, cols, w, s in _blocks(worlds, settings):
         run = _Run(w, s)
-        out[rows, cols] = -np.expm1(-run.hazard * run.integrate()[-1].drift)
+        out[rows, cols] = run.collapse(run.integrate()[-1])
     return out
 
 
@@ -153,7 +160,7 @@ class _Run:
         c = w.column
         x = size(s.params)
         # -- base policy
-        self.theta0 = c("theta0") + (c("theta0_slope") + c("task_slope")) * x + c("task_shift")
+        self.theta0 = c("theta0") + (c("theta0_slope") + c("task_slope")) * x
         self.phi0 = np.minimum(c("format0") + c("format_slope") * x, FORMAT_CEILING)
         # -- reward system
         gain, room = np.exp(by_reward(w, s, "gain")), np.exp(c("caution"))
@@ -186,10 +193,15 @@ class _Run:
         self.format_ceiling = self.phi0 + (FORMAT_CEILING - self.phi0) * floor * np.sqrt(stale)
         self.format_rate = c("format_rate")
         self.hazard = c("collapse") * drive**2.6 / room * (1 + 8 * bias_of(w, s) * (self.continuous > 0))
-        self.delta = classes(c("difficulty_sd"))
+        self.delta = classes(c("difficulty_sd")) - c("task_shift")
         self.group, self.magnitude = s.group, 0.5 - 1 / s.group
         self.steps = s.steps
         self.shape = (len(w), len(s))
+
+    def collapse(self, end: State) -> FloatArray:
+        """Probability of a collapse on the way to ``end``."""
+        out: FloatArray = -np.expm1(-self.hazard * end.drift)
+        return out
 
     def rate(self, theta: FloatArray, phi: FloatArray, t: FloatArray) -> FloatArray:
         """r at one moment, per step."""
@@ -230,23 +242,20 @@ class _Run:
         return states
 
 
-def _at(states: Sequence[State], steps: FloatArray, share: FloatArray) -> list[State]:
-    """States at fractions of the run, linear in ln(1 + step) between nodes."""
-    theta = np.stack([s.theta for s in states])
-    phi = np.stack([s.phi for s in states])
-    drift = np.stack([s.drift for s in states])
-    out = []
-    cols = np.arange(steps.size)
-    for fraction in share:
-        u = np.log1p(fraction * steps) / np.maximum(np.log1p(steps), 1e-300) * NODES
-        low = np.clip(np.floor(u).astype(int), 0, NODES - 1)
-        mix = u - low
+def _at(states: Sequence[State], steps: FloatArray, share: FloatArray) -> State:
+    """State at fractions of the run, linear in ln(1 + step) between nodes; columns are point-major."""
+    total = np.log1p(steps)
+    u = np.log1p(share[:, None] * steps) / np.maximum(total, 1e-300) * NODES
+    low = np.clip(np.floor(u).astype(int), 0, NODES - 1).ravel()
+    mix = u.ravel() - low
+    cols = np.tile(np.arange(steps.size), share.size)
 
-        def pick(x: FloatArray, low: npt.NDArray[np.int64] = low, mix: FloatArray = mix) -> FloatArray:
-            return x[low, :, cols].T * (1 - mix) + x[low + 1, :, cols].T * mix
+    def read(name: str) -> FloatArray:
+        nodes = np.stack([getattr(state, name) for state in states])
+        out: FloatArray = nodes[low, :, cols].T * (1 - mix) + nodes[low + 1, :, cols].T * mix
+        return out
 
-        out.append(State(pick(theta), pick(phi), pick(drift), states[0].waste))
-    return out
+    return State(read("theta"), read("phi"), read("drift"), states[0].waste[:, cols])
 
 
 def size(params: FloatArray) -> FloatArray:

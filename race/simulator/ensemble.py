@@ -20,7 +20,7 @@ _BLUR = 0.3
 _LOG = np.array([p.scale == "log" for p in PARAMETERS])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Worlds:
     """W parameter draws.
 

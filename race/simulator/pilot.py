@@ -19,7 +19,7 @@ from race.errors import InvalidInput
 from race.flops import Architecture
 from race.ladder import LadderModel
 from race.records import Curve, Health, PilotRecord, PilotSpec
-from race.simulator.dynamics import collapse_probability, simulate_curves
+from race.simulator.dynamics import simulate_curves
 from race.simulator.ensemble import Worlds
 from race.simulator.settings import Settings
 
@@ -84,7 +84,7 @@ def run_world(
     response = Response(
         {target: values[0, 0] for target, values in curves.values.items()},
         curves.drift[0, 0],
-        float(collapse_probability(world, settings)[0, 0]),
+        float(curves.collapse[0, 0]),
         float(world.column("seed_sd")[0, 0]),
     )
     return noisy_record(spec, plan, response, name=name, seed=seed)
@@ -97,7 +97,8 @@ def evaluation_steps(plan: RunPlan) -> IntArray:
 
 def noisy_record(spec: PilotSpec, plan: RunPlan, response: Response, *, name: str, seed: int) -> PilotRecord:
     """Add seed noise, collapse and evaluation noise to a noiseless run and write it down."""
-    rng = np.random.default_rng(_entropy(spec, name, seed))
+    digest = _digest(spec, name, seed)
+    rng = np.random.default_rng(int(digest[:16], 16))
     steps = evaluation_steps(plan)
     share = steps / plan.steps
     shift = response.seed_sd * _seed_path(rng, share)
@@ -133,7 +134,7 @@ def noisy_record(spec: PilotSpec, plan: RunPlan, response: Response, *, name: st
             "eval_samples": EVAL_SAMPLES,
         },
         steps=plan.steps + (plan.last_step_prompts > 0),
-        id=_digest(spec, name, seed)[:32],
+        id=digest[16:48],
     )
 
 
@@ -188,7 +189,3 @@ def _squash(x: FloatArray) -> FloatArray:
 def _digest(spec: PilotSpec, name: str, seed: int) -> str:
     text = json.dumps([spec.to_dict(), name, seed], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _entropy(spec: PilotSpec, name: str, seed: int) -> int:
-    return int(_digest(spec, name, seed)[:16], 16)

@@ -26,7 +26,7 @@ FloatArray = npt.NDArray[np.float64]
 REWARDS: tuple[str, ...] = tuple(REWARD_SYSTEMS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Settings:
     """A table of n settings; every field has shape (n,).
 

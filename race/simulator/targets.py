@@ -46,20 +46,20 @@ class State:
 def evaluate(worlds: Worlds, settings: Settings, state: State, target: str) -> FloatArray:
     """Expected value of ``target`` in [0, 1], shape (W, n)."""
     check_target(target)
-    if target == "native":
-        return _native(worlds, settings, state)
     c = worlds.column
     late = bias_of(worlds, settings) * state.drift**2 / c("over_scale")
+    if target == "native":
+        return _native(worlds, settings, state, late)
     if target == "judge":
         loss = late + bias_of(worlds, settings) * state.drift * state.waste
-        return mean_success(state.theta + c("judge_shift") - loss, c("difficulty_sd"))
+        return mean_success(state.theta + c("task_shift") + c("judge_shift") - loss, c("difficulty_sd"))
     benchmark = target.partition(":")[2].lower()
     shift = c(_SHIFTS.get(benchmark, "pass_shift"))
     theta = state.theta + shift - c("sharpen") * np.expm1(-state.drift) - c("spill") * late
     return sigmoid(state.phi) * mean_success(theta, BENCHMARK_SPREAD * c("difficulty_sd"))
 
 
-def _native(worlds: Worlds, settings: Settings, state: State) -> FloatArray:
+def _native(worlds: Worlds, settings: Settings, state: State, late: FloatArray) -> FloatArray:
     c = worlds.column
     spread = c("difficulty_sd")
     readable = sigmoid(state.phi)
@@ -67,14 +67,14 @@ def _native(worlds: Worlds, settings: Settings, state: State) -> FloatArray:
     for index in np.unique(settings.reward):
         cols = settings.reward == index
         name = REWARDS[index]
-        theta, f = state.theta[:, cols], readable[:, cols]
+        theta, f = state.theta[:, cols] + c("task_shift"), readable[:, cols]
         if name == "sparse":
             value = f * mean_success(theta, spread)
         elif name == "structured":
             value = FORMAT_WEIGHT * f + (1 - FORMAT_WEIGHT) * f * mean_success(theta, spread)
         else:
-            # What the reward pays for drift; saturating, since a score cannot be gamed beyond its maximum.
-            gamed = c("hack") * (bias_of(worlds, settings) * state.drift)[:, cols]
+            # What the reward pays for over-optimisation: nothing for a short run, more and more for a long one.
+            gamed = c("hack") * late[:, cols]
             shift = c("dense_shift" if name == "dense" else "process_shift")
             value = mean_success(theta + shift + gamed, spread)
             if name == "dense":

@@ -28,7 +28,7 @@ from race.ladder import Ladder, LadderModel
 from race.recipe import MAX_UPDATE_RATIO, MIN_UPDATE_RATIO, Recipe
 from race.records import PilotRecord, PilotSpec
 from race.simulator.aliens import FAMILIES, Alien
-from race.simulator.dynamics import collapse_probability, simulate, simulate_curves
+from race.simulator.dynamics import simulate, simulate_curves
 from race.simulator.ensemble import Worlds
 from race.simulator.pilot import Response, evaluation_steps, noisy_record
 from race.simulator.settings import Settings, price
@@ -53,7 +53,7 @@ class Physics(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OwnPhysics:
     """The simulator's own dynamics under one parameter draw."""
 
@@ -70,7 +70,7 @@ class OwnPhysics:
         return Response(
             {target: values[0, 0] for target, values in curves.values.items()},
             curves.drift[0, 0],
-            float(collapse_probability(self.parameters, settings)[0, 0]),
+            float(curves.collapse[0, 0]),
             float(self.parameters.column("seed_sd")[0, 0]),
         )
 
@@ -83,8 +83,9 @@ class Truth:
     ----------
     model, reward, rho, update_ratio, regime, value
         The best setting and its expected value.
-    rho_band
-        Update fractions of the best model that lose at most 1 % of the slice's range.
+    rho_band, regimes
+        Update fractions of the best model that lose at most 1 % of the slice's range, and the regimes they lie in:
+        on a flat top more than one answer is right.
     lowest
         The worst expected value on the slice; ``value - lowest`` is its range.
     """
@@ -101,6 +102,7 @@ class Truth:
     regime: Regime
     value: float
     rho_band: tuple[float, float]
+    regimes: tuple[Regime, ...]
     lowest: float
 
     @property
@@ -119,6 +121,10 @@ class Truth:
         settings = Settings.grid(
             self.ladder, recipe, rhos=[rho], budgets=[float(self.budget)], models=[model]
         )
+        if not settings.feasible[0]:
+            raise InvalidInput(
+                f"rho: found {rho:g}, which no update ratio from 1/16 to 16 reaches for {model} with {recipe.reward}"
+            )
         return float(self.world.physics.expected(settings, self.target)[0])
 
     def regret(self, decision: Any) -> float:
@@ -186,12 +192,15 @@ class World:
             raise CannotDo(f"budget: {budget} FLOPs pay for no step of any model on ladder {ladder.name!r}")
         _, option, model, near = best
         a, value = self._refine(model, option, near, budget, target)
-        shares = price(model.architecture, option).shares(a)
-        sigma, rho, phi = (float(s) for s in shares)
+        good = self._good(model, option, budget, target, value - 0.01 * (value - lowest))
+        ratios = np.append(good, a)
+        sigma, rho, phi = price(model.architecture, option).shares(ratios)
+        regimes = [regime_of(*(float(x) for x in s)) for s in zip(rho, sigma, phi, strict=True)]
         return Truth(
             world=self, ladder=ladder, recipes=recipes, budget=budget, target=target, model=model.name,
-            reward=option.reward, rho=rho, update_ratio=a, regime=regime_of(rho, sigma, phi), value=value,
-            rho_band=self._band(model, option, budget, target, value, 0.01 * (value - lowest)), lowest=lowest,
+            reward=option.reward, rho=float(rho[-1]), update_ratio=a, regime=regimes[-1], value=value,
+            rho_band=(float(rho.min()), float(rho.max())), regimes=tuple(dict.fromkeys(regimes[::-1])),
+            lowest=lowest,
         )  # fmt: skip
 
     def regret(
@@ -218,13 +227,15 @@ class World:
             width **= 1 / 8
         return near, value
 
-    def _band(
-        self, model: LadderModel, recipe: Recipe, budget: int, target: str, value: float, loss: float
-    ) -> tuple[float, float]:
+    def _good(
+        self, model: LadderModel, recipe: Recipe, budget: int, target: str, enough: float
+    ) -> FloatArray:
+        """Update ratios of the grid whose value is at least ``enough``."""
         settings = Settings.sweep([model], recipe, ratios=_RATIOS, budget=budget)
-        good = (self.physics.expected(settings, target) >= value - loss) & (settings.steps >= 1)
-        rho = settings.rho[good] if good.any() else settings.rho
-        return float(rho.min()), float(rho.max())
+        good: FloatArray = _RATIOS[
+            (self.physics.expected(settings, target) >= enough) & (settings.steps >= 1)
+        ]
+        return good
 
 
 def world(name: str) -> World:
