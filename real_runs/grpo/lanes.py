@@ -8,6 +8,9 @@ they do not depend on who finishes first.
 
 from __future__ import annotations
 
+import itertools
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,6 +32,8 @@ class Lanes:
     def __init__(self, count: int) -> None:
         self._count = count
         self._pool: ThreadPoolExecutor | None = None
+        self._place = threading.local()
+        self._numbers = itertools.count()
 
     @property
     def count(self) -> int:
@@ -40,15 +45,44 @@ class Lanes:
         if self.count == 1 or len(items) < 2:
             return [work(item) for item in items]
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._count, "lane", initializer=torch.set_num_threads, initargs=(1,))
+            self._pool = ThreadPoolExecutor(self._count, "lane", initializer=self._start)
+
+        def on_own_cpu(item: T) -> R:
+            with _cpu(self._place.number, self._count):
+                return work(item)
+
         with single_threaded_kernels():
-            return list(self._pool.map(work, items))
+            return list(self._pool.map(on_own_cpu, items))
+
+    def _start(self) -> None:
+        torch.set_num_threads(1)
+        self._place.number = next(self._numbers)
 
     def close(self) -> None:
         """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
+
+
+@contextmanager
+def _cpu(number: int, lanes: int) -> Iterator[None]:
+    """Hold the calling thread on the ``number``-th CPU while it works on a micro-batch.
+
+    A thread that waits for Python's lock is woken on the CPU of the one that gave it up. On a busy machine both then
+    stay there, one waiting for the other, with half the cores unused (measured: 165 ms instead of 95). Where there are
+    more CPUs than lanes, the system has better places to choose from, and nothing is held.
+    """
+    # macOS has no affinities.
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
+    if len(allowed) != lanes:
+        yield
+        return
+    os.sched_setaffinity(0, {sorted(allowed)[number]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 @contextmanager

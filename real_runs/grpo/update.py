@@ -52,12 +52,16 @@ class Learner:
         """Micro-batches of ``indices``: within the limit, and at least one for each lane."""
         lanes = self.lanes.count
         limit = self.options.micro_batch_tokens // lanes
-        if lanes > 1:
-            tokens = sum(len(samples[i].prompt_ids) + len(samples[i].token_ids) for i in indices)
-            # A little above an even share, so that rows of a common length split evenly.
-            longest = max(len(samples[i].prompt_ids) + len(samples[i].token_ids) for i in indices)
-            limit = min(limit, -(-tokens // lanes) + longest)
-        return list(micro_batches(samples, indices, limit))
+        if lanes == 1:
+            return list(micro_batches(samples, indices, limit))
+        lengths = [len(samples[i].prompt_ids) + len(samples[i].token_ids) for i in indices]
+        even = -(-sum(lengths) // lanes)
+        # An even share, or as little above it as makes the micro-batches come out in full rounds.
+        for slack in (0, max(lengths) // 2, max(lengths), 2 * max(lengths)):
+            chunks = list(micro_batches(samples, indices, min(limit, even + slack)))
+            if len(chunks) % lanes == 0:
+                break
+        return chunks
 
     def logprobs(
         self, samples: Sequence[Sample], indices: Sequence[int], tally: Tally, *, adapter: bool

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from real_runs.lean.functions import rotated
-from real_runs.lean.weights import Decoder, Layer, Packed, rotary_tables
+from real_runs.lean.weights import Decoder, Layer, Packed, Projection, add_product, rotary_tables
 
 
 class LeanCache:
@@ -30,18 +30,11 @@ class LeanCache:
         self._capacity = capacity
         self._used = 0
         self._cos, self._sin = rotary_tables(decoder, capacity)
-        self._packed = [self._pack(layer) for layer in decoder.layers]
+        self._packed = [
+            (Packed.of((layer.q, layer.k, layer.v)), Packed.of((layer.gate, layer.up))) for layer in decoder.layers
+        ]
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
-
-    @staticmethod
-    def _pack(layer: Layer) -> tuple[Packed, Packed, Packed, Packed]:
-        return (
-            Packed.of((layer.q, layer.k, layer.v)),
-            Packed.of((layer.o,)),
-            Packed.of((layer.gate, layer.up)),
-            Packed.of((layer.down,)),
-        )
 
     def repeat(self, times: int) -> None:
         """Repeat every row ``times`` times, copies next to each other."""
@@ -84,7 +77,7 @@ class LeanCache:
         hidden: Tensor | None,
     ) -> Tensor:
         decoder = self._decoder
-        qkv, o, gate_up, down = self._packed[index]
+        qkv, gate_up = self._packed[index]
         heads, kv_heads, dim = decoder.heads, decoder.kv_heads, decoder.head_dim
         width = x.shape[-1:]
         mixed = qkv.apply(F.rms_norm(x, width, layer.input_norm, decoder.eps))[:, : qkv.out].view(batch, new, -1, dim)
@@ -100,11 +93,11 @@ class LeanCache:
         keys[:, :, self._used : seen] = k.transpose(1, 2)
         values[:, :, self._used : seen] = v.transpose(1, 2)
         context = _attend(q, keys[:, :, :seen], values[:, :, :seen], hidden)
-        x = x + o.apply(context.reshape(batch * new, heads * dim))[:, : o.out]
+        x = _add_projected(x, context, layer.o)
         both = gate_up.apply(F.rms_norm(x, width, layer.post_norm, decoder.eps))
         half = gate_up.widths[0]
         gate, up = both[:, :half], both[:, half : 2 * half]
-        return x + down.apply(F.silu(gate).mul_(up))[:, : down.out]
+        return _add_projected(x, F.silu(gate).mul_(up), layer.down)
 
     @staticmethod
     def _hidden_mask(
@@ -124,15 +117,31 @@ class LeanCache:
 
 
 def _attend(q: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None) -> Tensor:
-    """Attention of q (B, n, heads, d) over keys and values (B, kv_heads, seen, d); returns (B, n, heads, d)."""
+    """Attention of q (B, n, heads, d) over keys and values (B, kv_heads, seen, d); returns (B * n, heads * d)."""
     batch, new, heads, dim = q.shape
     kv_heads, seen = keys.shape[1], keys.shape[2]
     groups = heads // kv_heads
     # The queries of one key head are stacked, so keys are read once and never repeated in memory.
-    q = q.reshape(batch, new, kv_heads, groups, dim).permute(0, 2, 3, 1, 4).reshape(batch, kv_heads, groups * new, dim)
-    scores = (q @ keys.transpose(-1, -2)).mul_(dim**-0.5)
+    if new == 1:
+        stacked = q.reshape(batch * kv_heads, groups, dim)
+    else:
+        stacked = q.reshape(batch, new, kv_heads, groups, dim).permute(0, 2, 3, 1, 4).reshape(-1, groups * new, dim)
+    scale = torch.empty((), dtype=q.dtype, device=q.device)  # beta = 0: never read
+    keys, values = keys.flatten(0, 1), values.flatten(0, 1)
+    scores = torch.baddbmm(scale, stacked, keys.transpose(1, 2), beta=0, alpha=dim**-0.5)
     if hidden is not None:
-        scores = scores.view(batch, kv_heads, groups, new, seen).masked_fill_(hidden, float("-inf"))
-        scores = scores.view(batch, kv_heads, groups * new, seen)
-    context = (scores.softmax(-1) @ values).view(batch, kv_heads, groups, new, dim)
-    return context.permute(0, 3, 1, 2, 4).reshape(batch, new, heads, dim)
+        scores.view(batch, kv_heads, groups, new, seen).masked_fill_(hidden, float("-inf"))
+    context = torch.bmm(scores.softmax(-1), values)
+    if new == 1:
+        return context.view(batch, heads * dim)
+    return context.view(batch, kv_heads, groups, new, dim).permute(0, 3, 1, 2, 4).reshape(batch * new, heads * dim)
+
+
+def _add_projected(residual: Tensor, x: Tensor, projection: Projection) -> Tensor:
+    """``residual + projection(x)``, both (M, .)."""
+    y = torch.addmm(residual, x, projection.weight.t())
+    if projection.bias is not None:
+        y += projection.bias
+    if projection.a is not None and projection.b is not None:
+        add_product(y, F.linear(x, projection.a), projection.b.t(), projection.scale)
+    return y

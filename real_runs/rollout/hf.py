@@ -101,9 +101,11 @@ class HFRollouts:
         # Rows still in the batch that have ended: they leave it together, once there are enough of them.
         ended = torch.zeros(rows, dtype=torch.bool, device=device)
         for t in range(sampling.max_tokens):
-            token, logprob = draw(logits, draws[running, t], sampling)
-            tokens[running, t] = token
-            logprobs[running, t] = logprob
+            token, logprob = draw(logits, draws[:, t] if len(running) == rows else draws[running, t], sampling)
+            if len(running) == rows:
+                tokens[:, t], logprobs[:, t] = token, logprob
+            else:
+                tokens[running, t], logprobs[running, t] = token, logprob
             if t + 1 == sampling.max_tokens:
                 break
             ended = ended | (token == sampling.eos_id)
