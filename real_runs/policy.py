@@ -25,6 +25,10 @@ from real_runs.lean.decoder import hidden_states
 from real_runs.lean.weights import read_decoder, unsupported
 from real_runs.rollout.caches import Cache, TransformersCache
 
+# Above this many parameters arithmetic outweighs call overhead, and the lean cache's packed copy of the weights costs
+# more than it saves.
+LEAN_LIMIT = 200_000_000
+
 PolicyFactory = Callable[[], PreTrainedModel]
 """Builds the base model; called once per process, on the CPU, in any dtype."""
 
@@ -194,6 +198,8 @@ def build_policy(factory: PolicyFactory, recipe: Recipe, options: RunOptions, *,
 def use_lean(base: PreTrainedModel, recipe: Recipe, options: RunOptions, device: torch.device) -> bool:
     """Whether forwards go through `real_runs.lean`; asking for it where it cannot run is `InvalidInput`."""
     reason = unsupported(base)
+    if not reason and options.forward == "auto" and base.num_parameters() > LEAN_LIMIT:
+        reason = "it is large enough for transformers' own forward"
     if recipe.lora is None:
         reason = "it gives gradients to adapters only, and everything is trained"
     elif recipe.gradient_checkpointing:

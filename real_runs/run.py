@@ -348,16 +348,17 @@ class _Run:
                 curve[column].append(value)
 
     def _eval_bound(self, trainer: Trainer, task: Task) -> int:
-        problems = task.heldout_problems(count=self.options.eval_problems)
-        longest = [self.sampling.max_tokens] * self.options.eval_samples
-        # A judge's model is not in the contract's bound, so an interrupted evaluation is charged for its rollouts
-        # and its reward; finished ones are charged what they cost.
+        """What an evaluation that never ended is charged: everything at the length limit.
+
+        A judge without ``flops_bound`` cannot say what it would have cost, and is left out.
+        """
+        limit, samples = self.sampling.max_tokens, self.options.eval_samples
+        bounds = [self.reward.flops_bound, getattr(self.judge, "flops_bound", None)]
         total = 0
-        for problem in problems:
-            total += trainer.prices.search(len(problem.prompt_ids), longest)
-            total += self.options.eval_samples * self.reward.flops_bound(
-                len(problem.prompt_ids), self.sampling.max_tokens
-            )
+        for problem in task.heldout_problems(count=self.options.eval_problems):
+            prompt = len(problem.prompt_ids)
+            total += trainer.prices.search(prompt, [limit] * samples)
+            total += samples * sum(bound(prompt, limit) for bound in bounds if bound is not None)
         return total
 
     @staticmethod

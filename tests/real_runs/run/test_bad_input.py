@@ -238,6 +238,23 @@ def test_benchmarks_and_judge_have_curves_of_their_own(tmp_path: Path) -> None:
     assert set(record.curves["judge"].value) == {0.25}
 
 
+def test_a_judge_that_runs_a_model_is_metered_beside_the_budget(tmp_path: Path) -> None:
+    task = ToyTask()
+
+    class Dear:
+        name = "dear"
+
+        def score(self, completions: Sequence[Completion]) -> Scores:
+            return Scores(np.full(len(completions), 0.5), flops=10**12)
+
+    record = run_pilot(
+        spec(targets=("pass@1", "judge")), task=task, reward=ToyReward(task), judge=Dear(), policy=factory(),
+        out_dir=tmp_path, options=toy_options(eval_problems=4, eval_points=1),
+    )
+    assert record.eval_flops > 10**12
+    assert record.flops.total <= record.spec.budget
+
+
 def test_a_lora_target_the_model_does_not_have(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="qkv_proj"):
         go(tmp_path, PilotSpec("tiny", 1, toy_recipe(lora=LoraSpec(4, targets=("qkv_proj",))), 0.5, 10**9))
