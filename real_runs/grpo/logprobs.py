@@ -16,6 +16,9 @@ from real_runs.policy import Policy
 from real_runs.rollout._base import Sampling
 from real_runs.rollout.sampling import mask_logits
 
+# Numbers in one piece of the entropy's computation: 64 MiB.
+ENTROPY_NUMBERS = 2**24
+
 
 @dataclass(frozen=True)
 class TokenLogprobs:
@@ -32,10 +35,18 @@ def token_logprobs(policy: Policy, batch: Batch, sampling: Sampling) -> TokenLog
     """
     hidden = policy.hidden(batch.ids)
     logits = policy.head(hidden[batch.rows, batch.columns])
-    logprobs = mask_logits(logits, sampling.banned, sampling.temperature).log_softmax(-1)
+    scaled = mask_logits(logits, sampling.banned, sampling.temperature)
     present = batch.mask > 0
-    flat = logprobs.gather(-1, batch.tokens[present][:, None])[:, 0]
+    # Not log_softmax: with a vocabulary of 150,000 its result would be another tensor as large as the logits.
+    flat = scaled.gather(-1, batch.tokens[present][:, None])[:, 0] - scaled.logsumexp(-1)
     padded = torch.zeros_like(batch.mask).masked_scatter(present, flat)
+    return TokenLogprobs(padded, _entropy(scaled.detach()))
+
+
+def _entropy(logits: Tensor) -> Tensor:
+    """Sum over rows of the entropy of softmax(logits), a few rows at a time."""
+    total = torch.zeros((), device=logits.device)
     with torch.no_grad():
-        entropy = torch.special.entr(logprobs.exp()).sum()
-    return TokenLogprobs(padded, entropy)
+        for rows in logits.split(max(1, ENTROPY_NUMBERS // logits.shape[-1])):
+            total += torch.special.entr(rows.softmax(-1)).sum()
+    return total
