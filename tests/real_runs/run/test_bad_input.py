@@ -75,7 +75,7 @@ def test_nan_midway_is_recorded_as_diverged_with_the_weights_before_it(tmp_path:
                 models[0].model.layers[0].mlp.up_proj.base_layer.weight[0, 0] = float("nan")
 
     task = ToyTask()
-    record = run_pilot(spec(8), task=task, reward=ToyReward(task), policy=build, out_dir=tmp_path,
+    record = run_pilot(spec(8, group_size=8), task=task, reward=ToyReward(task), policy=build, out_dir=tmp_path,
                        options=toy_options(eval_problems=8), progress=strike)
     assert record.health.status == "diverged"
     assert "NaN" in record.health.reason
