@@ -13,7 +13,7 @@ An update fraction is moved along in logit: 0.05 -> 0.10 is as large a change of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -113,7 +113,9 @@ class PilotSpace:
         pilots = _pilot_budget(pilot_budget, total)
         return cls(
             ladder=ladder,
-            recipes=tuple(_recipe_for(name, ladder, recipe) for name in rewards),
+            recipes=tuple(
+                ladder.recipe(name) if recipe is None else ladder.under(recipe, name) for name in rewards
+            ),
             budget=total,
             pilot_budget=pilots,
             sizes=_sizes(sizes, pilots),
@@ -273,15 +275,6 @@ def _names(value: str | Sequence[str], field: str) -> tuple[str, ...]:
     if not names or len(set(names)) < len(names):
         raise InvalidInput(f"{field}: found {value!r}; allowed is one name, or several different ones")
     return names
-
-
-def _recipe_for(reward: str, ladder: Ladder, recipe: Recipe | None) -> Recipe:
-    if recipe is None:
-        return ladder.recipe(reward)
-    if recipe.reward == reward:
-        return recipe
-    # A reward model chosen for one reward system says nothing about another's.
-    return replace(recipe, reward=reward, reward_model=ladder.recipe(reward).reward_model)
 
 
 def _pilot_budget(value: int | float | str | None, budget: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from race.errors import InvalidInput
 from race.flops import Architecture
@@ -61,6 +61,15 @@ class Ladder:
         return Recipe.from_dict(
             {**dict(self.recipe_defaults), "reward": reward, "reward_model": scorer, **changes}
         )
+
+    def under(self, recipe: Recipe, reward: str) -> Recipe:
+        """``recipe`` under ``reward``, scored by the ladder's own model for it.
+
+        A reward model chosen for one reward system says nothing about another's.
+        """
+        if recipe.reward == reward:
+            return recipe
+        return replace(recipe, reward=reward, reward_model=self.recipe(reward).reward_model)
 
     def __getitem__(self, name: str) -> LadderModel:
         for model in self.models:

@@ -133,6 +133,16 @@ class Recipe:
         return cls(**values)
 
 
+def parse_lora_targets(text: str) -> str | list[str]:
+    """``all-linear``, or ``q_proj,v_proj`` as a list; `LoraSpec` checks the names."""
+    return text if text == "all-linear" else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def exact(value: Any) -> Any:
+    """``800.0`` tokens are 800 tokens: whole lengths keep FLOPs exact."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _lora_from_dict(data: Any, *, where: str) -> LoraSpec:
     if isinstance(data, LoraSpec):
         return data

@@ -9,11 +9,13 @@ import typer
 
 from race.cli.options import (
     LadderOption,
+    PilotBudgetOption,
     RecipeOptions,
     RewardOption,
     SeedOption,
     StoreOption,
     TargetOption,
+    pilot_flops,
     recipe_options,
     split_targets,
 )
@@ -35,9 +37,7 @@ def import_log(
         Path | None,
         typer.Option("--about", help="TOML file with what the log does not say; options here win."),
     ] = None,
-    reward: Annotated[
-        str | None, typer.Option("--reward", help="sparse, structured, dense, proxy-prm or prm.")
-    ] = None,
+    reward: RewardOption = None,
     target: Annotated[
         str | None, typer.Option("--target", help="What the values measure, e.g. pass@1:gsm8k.")
     ] = None,
@@ -100,9 +100,7 @@ def simulate(
         str, typer.Option("--world", help="own-N (the simulator's own family) or alien-FAMILY-N.")
     ] = "own-0",
     pilots: Annotated[int, typer.Option("--pilots", min=1, max=1000, help="How many pilots.")] = 9,
-    pilot_budget: Annotated[
-        str, typer.Option("--pilot-budget", help="For all pilots together: FLOPs or a share such as 10%.")
-    ] = "10%",
+    pilot_budget: PilotBudgetOption = "10%",
     target: TargetOption = "native,pass@1,judge",
     ladder: LadderOption = "qwen2.5",
     seed: SeedOption = 0,
@@ -111,7 +109,6 @@ def simulate(
     """IsoFLOP pilots of the paper's grid in a simulated world, into a store."""
     from planner.grid import start_grid
     from planner.space import PilotSpace
-    from race.cli.plan import pilot_flops
     from race.ladder import ladder as choose_ladder
     from race.simulator.worlds import world as named_world
     from race.store import Store

@@ -39,6 +39,12 @@ RewardOption = Annotated[
     str | None,
     typer.Option("--reward", help="sparse, structured, dense, proxy-prm or prm.", show_default=False),
 ]
+PilotBudgetOption = Annotated[
+    str,
+    typer.Option(
+        "--pilot-budget", help="For all pilots together: FLOPs, or a share of the budget such as 10%."
+    ),
+]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
 
 
@@ -210,9 +216,10 @@ class RecipeOptions:
 
 
 def _targets(value: Any) -> Any:
-    """``all-linear``, or projections as ``q_proj,v_proj`` or a list; `LoraSpec` checks the names."""
+    from race.recipe import parse_lora_targets
+
     if isinstance(value, str):
-        return value if value == "all-linear" else [name.strip() for name in value.split(",") if name.strip()]
+        return parse_lora_targets(value)
     if isinstance(value, list):
         return value
     raise InvalidInput(f"lora_targets: found {value!r}; allowed is all-linear or a list of projection names")
@@ -222,9 +229,11 @@ def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Replace the parameter ``recipe: RecipeOptions`` of ``command`` by one option per recipe field."""
 
     def build(values: dict[str, Any]) -> RecipeOptions:
+        from race.recipe import exact
+
         file = values.pop("recipe_file")
         given = _read_recipe_file(file) if file else {}
-        return RecipeOptions({**given, **{k: _whole(v) for k, v in values.items() if v is not None}})
+        return RecipeOptions({**given, **{k: exact(v) for k, v in values.items() if v is not None}})
 
     return _expand(command, "recipe", {"recipe_file": _FILE, **_FIELDS}, build)
 
@@ -257,11 +266,6 @@ def _expand(
     wrapper.__signature__ = signature.replace(parameters=[*own, *extra])  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in [*own, *extra]}
     return wrapper
-
-
-def _whole(value: Any) -> Any:
-    """``800.0`` typed as a length means 800 tokens: keep whole numbers exact."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _read_recipe_file(path: Path) -> dict[str, Any]:
@@ -303,3 +307,12 @@ def split_targets(text: str) -> list[str]:
     from race.rewards import check_target
 
     return list(dict.fromkeys(check_target(name.strip()) for name in text.split(",")))
+
+
+def pilot_flops(text: str, budget: int) -> int:
+    """``10%`` of the budget, or FLOPs."""
+    from race.units import parse_budget, parse_fraction
+
+    if text.strip().endswith("%"):
+        return max(1, int(budget * parse_fraction(text, field="pilot_budget")))
+    return parse_budget(text, field="pilot_budget")

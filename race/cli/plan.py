@@ -10,12 +10,14 @@ import typer
 from race.cli.options import (
     HardwareOptions,
     LadderOption,
+    PilotBudgetOption,
     RecipeOptions,
     RewardOption,
     SeedOption,
     TargetOption,
     hardware_options,
     load_evidence,
+    pilot_flops,
     recipe_options,
     split_targets,
 )
@@ -37,12 +39,6 @@ if TYPE_CHECKING:
 Stores = Annotated[
     list[Path] | None, typer.Option("--store", help="Folder of records to plan from; may be repeated.")
 ]
-PilotBudget = Annotated[
-    str,
-    typer.Option(
-        "--pilot-budget", help="For all pilots together: FLOPs, or a share of the budget such as 10%."
-    ),
-]
 
 
 @hardware_options
@@ -55,7 +51,7 @@ def plan(
     target: TargetOption = "native",
     ladder: LadderOption = "qwen2.5",
     store: Stores = None,
-    pilot_budget: PilotBudget = "10%",
+    pilot_budget: PilotBudgetOption = "10%",
     pilots: Annotated[int, typer.Option("--pilots", min=0, max=64, help="How many next pilots to show.")] = 3,
     seed: SeedOption = 0,
     as_json: JsonFlag = False,
@@ -91,15 +87,6 @@ def plan(
     emit(data, as_json, lambda console: render_decision(console, data))
     for problem in problems:
         note(f"skipped {problem}")
-
-
-def pilot_flops(text: str, budget: int) -> int:
-    """``10%`` of the budget, or FLOPs."""
-    from race.units import parse_budget, parse_fraction
-
-    if text.strip().endswith("%"):
-        return max(1, int(budget * parse_fraction(text, field="pilot_budget")))
-    return parse_budget(text, field="pilot_budget")
 
 
 def render_decision(console: Console, data: dict[str, Any]) -> None:

@@ -130,8 +130,6 @@ def query(
     as_json: JsonFlag = False,
 ) -> None:
     """What-if on a saved surrogate, offline: value, rho*, regime, comparisons."""
-    from dataclasses import replace
-
     from race.simulator import Settings
     from race.units import parse_budget
     from surrogate import Surrogate
@@ -144,12 +142,7 @@ def query(
         raise InvalidInput(f"target: found {len(targets)} targets; allowed is one at a time")
     # What-ifs start from the recipe that was fitted; only what is said here differs from it.
     asked_reward = recipe.reward(reward, default=loaded.recipe.reward)
-    base = loaded.recipe
-    if asked_reward != base.reward:
-        base = replace(
-            base, reward=asked_reward, reward_model=loaded.ladder.recipe(asked_reward).reward_model
-        )
-    template = recipe.build(base)
+    template = recipe.build(loaded.ladder.under(loaded.recipe, asked_reward))
     best = optimum(
         loaded,
         budget=flops,

@@ -17,7 +17,7 @@ from race.allocation import step_allocation
 from race.errors import InvalidInput
 from race.importers._base import ModelRef, RunFacts
 from race.ladder import LadderModel, model
-from race.recipe import Recipe
+from race.recipe import Recipe, exact, parse_lora_targets
 from race.records import Curve, PilotRecord, PilotSpec
 
 # FLOPs depend on these more than on anything else, so they have no default here, unlike in a plan.
@@ -51,7 +51,7 @@ def recipe_of(given: Mapping[str, Any], *, where: str) -> tuple[Recipe, list[str
     InvalidInput
         A field that FLOPs depend on is missing, unknown or out of range.
     """
-    values = _with_lora({name: _whole_if_it_is(value) for name, value in given.items()}, where=where)
+    values = _with_lora({name: exact(value) for name, value in given.items()}, where=where)
     for name, what in REQUIRED.items():
         if name not in values:
             raise InvalidInput(f"{where}.{name}: missing, and FLOPs are rebuilt from it; allowed is {what}")
@@ -74,16 +74,11 @@ def _with_lora(values: dict[str, Any], *, where: str) -> dict[str, Any]:
             f"{where}: found {'lora beside lora_rank' if 'lora' in values else 'lora_targets without lora_rank'}; "
             "allowed is lora_rank (0 for full fine-tuning) with optional lora_targets, or a lora table"
         )
-    if isinstance(targets, str) and targets != "all-linear":
-        targets = [name.strip() for name in targets.split(",") if name.strip()]
+    if isinstance(targets, str):
+        targets = parse_lora_targets(targets)
     full = isinstance(rank, int) and rank == 0
     values["lora"] = None if full else {"rank": rank, **({} if targets is None else {"targets": targets})}
     return values
-
-
-def _whole_if_it_is(value: Any) -> Any:
-    """``250.0`` tokens are 250 tokens: whole lengths keep FLOPs exact."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def resolve(ref: ModelRef, *, where: str) -> LadderModel:
