@@ -6,6 +6,8 @@ copy of ``examples/``, so a later session sees what an earlier one wrote.
 
     python docs/refresh.py            rewrite README.md and docs/*.md
     python docs/refresh.py --check    exit 1 and show the difference if an output is no longer true
+    python docs/refresh.py README.md --with qwen3_gsm8k_grpo.csv
+                                      also the sessions that need files from elsewhere, or minutes
 
 The check compares words exactly and numbers to 2 %: another CPU may round the last digit shown differently.
 """
@@ -24,13 +26,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(?<=```console\n)(.*?)(?=```)", re.DOTALL)
 NUMBER = re.compile(r"-?\d[\d,]*\.?\d*(?:e[+-]?\d+)?")
-# Whatever follows this comment on a page needs more than a laptop minute; it is refreshed by hand.
+# The session after this comment needs a file that is not in the repository, or minutes: only --with runs it.
 SKIP = "<!-- not refreshed -->"
 
 
 def session(text: str, folder: Path) -> str:
     """Run the commands of one block and return it with their output."""
-    commands = re.findall(r"^\$ (.*(?:\\\n.*)*)", text, re.MULTILINE)
+    commands = re.findall(r"^\$ ((?:.*\\\n)*.*)", text, re.MULTILINE)
     env = {**os.environ, "COLUMNS": "96", "NO_COLOR": "1", "TERM": "dumb", "OMP_NUM_THREADS": "1"}
     env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
     parts = []
@@ -44,16 +46,19 @@ def session(text: str, folder: Path) -> str:
     return "\n".join(parts)
 
 
-def refreshed(page: Path) -> str:
-    """The page with the output of every session renewed."""
+def refreshed(page: Path, extra: list[Path]) -> str:
+    """The page with the output of every session renewed; those marked `SKIP` only with ``extra`` files."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         if (ROOT / "examples").is_dir():
             shutil.copytree(ROOT / "examples", folder / "examples")
 
+        for file in extra:
+            shutil.copy(file, folder)
+
         def replace(match: re.Match[str]) -> str:
             before = match.string[: match.start()].rstrip().removesuffix("```console").rstrip()
-            return match[0] if before.endswith(SKIP) else session(match[0], folder)
+            return match[0] if before.endswith(SKIP) and not extra else session(match[0], folder)
 
         return BLOCK.sub(replace, page.read_text(encoding="utf-8"))
 
@@ -73,11 +78,14 @@ def main() -> int:
     """Rewrite or check the pages named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="change nothing, exit 1 on a difference")
+    parser.add_argument(
+        "--with", dest="extra", nargs="+", type=Path, default=[], help="files to copy beside examples/"
+    )
     parser.add_argument("pages", nargs="*", type=Path, help="default: README.md and docs/*.md")
     args = parser.parse_args()
     stale = False
     for page in args.pages or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        old, new = page.read_text(encoding="utf-8"), refreshed(page)
+        old, new = page.read_text(encoding="utf-8"), refreshed(page, args.extra)
         if not args.check:
             page.write_text(new, encoding="utf-8")
         elif not same(old, new):
