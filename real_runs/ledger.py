@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -170,12 +171,18 @@ class Phase:
 
 
 class Ledger:
-    """Appends to a ledger file. One process at a time; the run's lock sees to that."""
+    """Appends to a ledger file. One process at a time; the run's lock sees to that.
 
-    def __init__(self, path: Path, *, attempt: int, step: int) -> None:
+    Without a path it only meters: for the processes of a run that do not write.
+    """
+
+    def __init__(self, path: Path | None, *, attempt: int, step: int) -> None:
         self._attempt = attempt
+        self._file: FileIO | None = None
+        if path is None:
+            return
         torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
-        self._file = path.open("ab", buffering=0)
+        self._file = FileIO(path, "ab")
         if torn:
             self._file.write(b"\n")
         self._write({"event": "attempt", "attempt": attempt, "step": step, "convention": CONVENTION})
@@ -186,7 +193,8 @@ class Ledger:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
     def begin(self, step: int, phase: str, bound: int) -> None:
         """A phase starts that costs at most ``bound`` FLOPs."""
@@ -227,8 +235,10 @@ class Ledger:
 
     def sync(self) -> None:
         """Force what was written to the disk."""
-        os.fsync(self._file.fileno())
+        if self._file is not None:
+            os.fsync(self._file.fileno())
 
     def _write(self, line: Mapping[str, Any]) -> None:
         # One write call per line: a killed process tears at most the last one.
-        self._file.write((json.dumps(line) + "\n").encode())
+        if self._file is not None:
+            self._file.write((json.dumps(line) + "\n").encode())

@@ -7,8 +7,9 @@ samples that come again get one old-log-prob forward before anything moves.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +23,12 @@ from real_runs.grpo.lanes import Lanes
 from real_runs.grpo.logprobs import token_logprobs
 from real_runs.grpo.loss import LossSpec, grpo_loss
 from real_runs.grpo.pricing import Tally
+from real_runs.grpo.ranks import ALONE, Ranks
 from real_runs.policy import Policy
 from real_runs.rollout._base import Sample, Sampling
 
 Row = npt.NDArray[np.float32]
+R = TypeVar("R")
 
 
 @dataclass
@@ -36,8 +39,8 @@ class Learner:
     ----------
     costs
         Attention ``full``: for the executed count.
-    lanes
-        Micro-batches that run side by side.
+    lanes, ranks
+        Micro-batches that run side by side, in threads of this process and in processes.
     """
 
     policy: Policy
@@ -47,11 +50,12 @@ class Learner:
     costs: CostFunctions
     kl: bool
     lanes: Lanes = field(default_factory=lambda: Lanes(1))
+    ranks: Ranks = ALONE
 
     def chunks(self, samples: Sequence[Sample], indices: Sequence[int]) -> list[list[int]]:
-        """Micro-batches of ``indices``: within the limit, and at least one for each lane."""
-        lanes = self.lanes.count
-        limit = self.options.micro_batch_tokens // lanes
+        """Micro-batches of ``indices``: within the limit, and at least one for each lane of each process."""
+        lanes = self.lanes.count * self.ranks.count
+        limit = self.options.micro_batch_tokens // self.lanes.count
         if lanes == 1:
             return list(micro_batches(samples, indices, limit))
         lengths = [len(samples[i].prompt_ids) + len(samples[i].token_ids) for i in indices]
@@ -62,6 +66,11 @@ class Learner:
             if len(chunks) % lanes == 0:
                 break
         return chunks
+
+    def spread(self, work: Callable[[list[int]], R], chunks: list[list[int]]) -> list[R]:
+        """``work`` on every micro-batch, each in one of the processes; results in order, everywhere."""
+        _, mine = self.ranks.part(chunks)
+        return [result for part in self.ranks.gathered(self.lanes.map(work, mine)) for result in part]
 
     def logprobs(
         self, samples: Sequence[Sample], indices: Sequence[int], tally: Tally, *, adapter: bool
@@ -78,7 +87,7 @@ class Learner:
         found: dict[int, Row] = {}
         kind = "forward" if adapter else "forward_base"
         with self.policy.adapter(adapter):
-            results = self.lanes.map(work, chunks)
+            results = self.spread(work, chunks)
         for chunk, (rows, width, logits) in zip(chunks, results, strict=True):
             for i, row in zip(chunk, rows, strict=True):
                 found[i] = row[: len(samples[i].token_ids)]
@@ -132,8 +141,11 @@ def run_passes(
             old=old if number or compare_first else None, reference=reference if learner.kl else None,
         )
         chunks = learner.chunks(samples, [int(i) for i in indices])
-        done = learner.lanes.map(share, chunks)
-        gradients = _added([result.gradients for result in done])
+        _, mine = learner.ranks.part(chunks)
+        local = learner.lanes.map(share, mine)
+        gradients = _added([g for g, _ in local]) if local else [torch.zeros_like(p) for p in parameters]
+        learner.ranks.add(gradients)
+        done = [result for part in learner.ranks.gathered([r for _, r in local]) for result in part]
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         for chunk, result in zip(chunks, done, strict=True):
@@ -166,9 +178,8 @@ def run_passes(
 
 @dataclass(frozen=True)
 class _Result:
-    """One micro-batch: its gradients in the order of the parameters, sums over its tokens, its padded shape."""
+    """One micro-batch: sums over its tokens, and its padded shape."""
 
-    gradients: list[Tensor]
     metrics: dict[str, float]
     width: int
     logits: int
@@ -186,8 +197,8 @@ class _Share:
     old: dict[int, Row] | None
     reference: dict[int, Row] | None
 
-    def __call__(self, chunk: list[int]) -> _Result:
-        """Forward and backward of the samples ``chunk``."""
+    def __call__(self, chunk: list[int]) -> tuple[list[Tensor], _Result]:
+        """Forward and backward of the samples ``chunk``; gradients in the order of the parameters."""
         batch = collate([self.samples[i] for i in chunk], self.learner.policy.device)
         found = token_logprobs(self.learner.policy, batch, self.learner.sampling)
         sampled = batch.pad([self.samples[i].logprobs for i in chunk])
@@ -211,7 +222,7 @@ class _Share:
             "ratio_drift": float(parts.ratio_drift),
             "mismatch": float(((present - sampled).abs() * batch.mask).max()),
         }
-        return _Result(gradients, metrics, batch.width, len(batch.rows))
+        return gradients, _Result(metrics, batch.width, len(batch.rows))
 
     def _gradients(self, loss: Tensor) -> list[Tensor]:
         found: Sequence[Tensor | None]

@@ -85,8 +85,20 @@ class RolloutBackend(Protocol):
         sampling: Sampling,
         seed: int,
         share_prefill: bool = True,
+        first: int = 0,
     ) -> Rollouts:
-        """Sample ``group_size`` completions of each prompt; ``share_prefill``: one prefill per group."""
+        """Sample completions.
+
+        Parameters
+        ----------
+        group_size
+            Completions of each prompt.
+        seed, first
+            A prompt's random numbers depend on ``seed`` and on its place, which counts from ``first``: prompts may
+            be sampled together or in parts.
+        share_prefill
+            Read a prompt once for its whole group.
+        """
         ...
 
     def close(self) -> None:

@@ -52,9 +52,10 @@ class HFRollouts:
         sampling: Sampling,
         seed: int,
         share_prefill: bool = True,
+        first: int = 0,
     ) -> Rollouts:
         """See `RolloutBackend.generate`."""
-        draws = uniforms(len(prompts) * group_size, sampling.max_tokens, seed)
+        draws = uniforms(range(first, first + len(prompts)), group_size, sampling.max_tokens, seed)
         tally = Tally(self._costs)
         groups: list[list[Sample]] = []
         chunk = max(1, self._max_sequences // group_size)

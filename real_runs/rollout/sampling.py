@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from real_runs.grpo.seeds import seed_for
 from real_runs.rollout._base import Sampling
 
 
@@ -23,10 +24,16 @@ def mask_logits(logits: Tensor, banned: tuple[int, ...], temperature: float) -> 
     return scaled
 
 
-def uniforms(rows: int, columns: int, seed: int) -> Tensor:
-    """Numbers in [0, 1) as float64, shape (rows, columns); drawn on the CPU so that devices agree."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(rows, columns, dtype=torch.float64, generator=generator)
+def uniforms(groups: range, group_size: int, columns: int, seed: int) -> Tensor:
+    """Numbers in [0, 1) as float64, shape (groups * group_size, columns); drawn on the CPU so that devices agree.
+
+    A group's numbers depend on the seed and the group's number alone.
+    """
+    parts = []
+    for group in groups:
+        generator = torch.Generator().manual_seed(seed_for(seed, group, "draws"))
+        parts.append(torch.rand(group_size, columns, dtype=torch.float64, generator=generator))
+    return torch.cat(parts)
 
 
 def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:

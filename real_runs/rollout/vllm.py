@@ -217,6 +217,7 @@ class VLLMRollouts:
         sampling: Sampling,
         seed: int,
         share_prefill: bool = True,
+        first: int = 0,
     ) -> Rollouts:
         """See `RolloutBackend.generate`; the engine's own prefix cache shares prefills."""
         too_long = max(len(p) for p in prompts)
@@ -225,10 +226,10 @@ class VLLMRollouts:
                 f"max_prompt_tokens: found a prompt of {too_long} tokens, the engine was built for "
                 f"{self._context - sampling.max_tokens}; raise max_prompt_tokens or filter the data"
             )
-        return Rollouts(self._generate(prompts, group_size, sampling, seed), None)
+        return Rollouts(self._generate(prompts, group_size, sampling, seed, first), None)
 
     def _generate(
-        self, prompts: Sequence[Sequence[int]], group_size: int, sampling: Sampling, seed: int
+        self, prompts: Sequence[Sequence[int]], group_size: int, sampling: Sampling, seed: int, first: int = 0
     ) -> list[list[Sample]]:
         parameters = [
             self._vllm.SamplingParams(
@@ -247,7 +248,7 @@ class VLLMRollouts:
                 # Half a seed's range: the engine adds the sample's number to it.
                 seed=seed_for(seed, index, "vllm") >> 32,
             )
-            for index in range(len(prompts))
+            for index in range(first, first + len(prompts))
         ]
         inputs = [{"prompt_token_ids": list(p)} for p in prompts]
         request = self._request() if self._loaded else None
