@@ -96,6 +96,7 @@ def unpad(batch: dict[str, torch.Tensor]) -> list[Sample]:
 
 @pytest.mark.parametrize("forward", ["lean", "transformers"])
 @pytest.mark.parametrize("reused", [False, True])
+@pytest.mark.parametrize("corrected", [False, True], ids=["", "importance-weights"])
 @pytest.mark.parametrize(
     ("trl", "race"),
     [
@@ -106,12 +107,23 @@ def unpad(batch: dict[str, torch.Tensor]) -> list[Sample]:
         ({"loss_type": "grpo", "importance_sampling_level": "sequence"}, {"loss": "grpo", "ratio_level": "sequence"}),
         ({"loss_type": "dapo", "beta": 0.1}, {"loss": "dapo", "beta": 0.1, "unbiased_kl": True}),
         ({"loss_type": "grpo", "beta": 0.1, "use_bias_correction_kl": False}, {"loss": "grpo", "beta": 0.1}),
+        ({"loss_type": "grpo", "beta": 0.1}, {"loss": "grpo", "beta": 0.1, "unbiased_kl": True}),
+        ({"loss_type": "dr_grpo", "beta": 0.1}, {"loss": "dr-grpo", "beta": 0.1, "unbiased_kl": True}),
         ({"loss_type": "grpo", "temperature": 0.7, "epsilon_high": 0.4}, {"loss": "grpo", "clip_high": 0.4}),
+        ({"loss_type": "dapo", "scale_rewards": "none"}, {"loss": "dapo"}),
+        ({"loss_type": "dapo", "importance_sampling_level": "sequence"}, {"loss": "dapo", "ratio_level": "sequence"}),
+        ({"loss_type": "dr_grpo", "importance_sampling_level": "sequence"},
+         {"loss": "dr-grpo", "ratio_level": "sequence"}),
+        ({"loss_type": "grpo", "importance_sampling_level": "sequence", "beta": 0.1},
+         {"loss": "grpo", "ratio_level": "sequence", "beta": 0.1, "unbiased_kl": True}),
+        ({"loss_type": "dapo", "epsilon": 0.1, "epsilon_high": 0.1},
+         {"loss": "dapo", "clip_low": 0.1, "clip_high": 0.1}),
     ],
-    ids=["grpo", "dapo", "bnpo", "dr-grpo", "gspo", "kl", "biased-kl", "temperature"],
+    ids=["grpo", "dapo", "bnpo", "dr-grpo", "gspo", "kl", "biased-kl", "grpo-kl", "dr-grpo-kl", "temperature",
+         "unscaled", "dapo-sequence", "dr-grpo-sequence", "gspo-kl", "symmetric-clip"],
 )
 def test_loss_gradient_and_advantages(
-    tmp_path: Path, forward: str, reused: bool, trl: dict[str, Any], race: dict[str, Any]
+    tmp_path: Path, forward: str, corrected: bool, reused: bool, trl: dict[str, Any], race: dict[str, Any]
 ) -> None:
     trainer, inputs = build(tmp_path, **{"beta": 0.0, "epsilon": 0.2, "epsilon_high": 0.28, **trl})
     with torch.no_grad():
@@ -134,6 +146,13 @@ def test_loss_gradient_and_advantages(
         shift = 0.6 * torch.randn(found.shape, generator=torch.Generator().manual_seed(2))
         old = (found + shift) * collated.mask
         batch["old_per_token_logps"] = old
+    weights = None
+    if corrected:
+        # Truncated importance weights of trainer over engine, as with vLLM, which need not be there for it.
+        noise = 0.3 * torch.randn(collated.mask.shape, generator=torch.Generator().manual_seed(3))
+        weights = noise.exp().clamp(max=1.2)
+        batch["importance_sampling_ratio"] = weights
+        trainer.use_vllm = trainer.vllm_importance_sampling_correction = True
     reference = None
     if trl.get("beta"):
         with torch.no_grad(), policy.adapter(False):
@@ -151,12 +170,13 @@ def test_loss_gradient_and_advantages(
     parts = grpo_loss(
         token_logprobs(policy, collated, sampling).logp, collated.mask,
         torch.tensor(advantages.reshape(-1), dtype=torch.float32), spec, old=old, reference=reference,
+        weights=weights,
     )
     parts.total.backward()
     assert parts.total.item() == pytest.approx(theirs.item(), abs=1e-5)
     if reused:
         assert int(parts.clipped) > 0
-    weights = dict(trainer.model.named_parameters())
+    named = dict(trainer.model.named_parameters())
     for name, parameter in policy.parameters.items():
-        wanted = weights[name].grad
+        wanted = named[name].grad
         assert torch.allclose(parameter.grad, wanted, atol=1e-5 * max(1.0, float(wanted.abs().max()))), name
