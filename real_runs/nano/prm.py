@@ -88,15 +88,15 @@ class NanoPrmReward:
         values = np.array([aggregate(s) if s else 0.0 for s in steps]) * answered
         flops = sum(self.flops_bound(len(c.problem.prompt_ids), len(c.token_ids)) for c in completions)
         right = np.array([float(is_right(c)) for c in completions])
-        n = max(len(completions), 1)
         return Scores(
             values,
             flops=flops,
             # Accuracy beside the score, so that a policy that games the PRM is seen doing it.
             parts={"prm": values, "accuracy": right},
             health={
-                "steps_per_completion": sum(map(len, steps)) / n,
-                "answered": float(answered.sum()) / n,
+                "steps": float(sum(map(len, steps))),
+                "step_tokens": float(sum(len(c.token_ids) for c, s in zip(completions, steps, strict=True) if s)),
+                "answered": float(answered.sum()),
                 "no_steps": float(sum(not s for s in steps)),
             },
         )
