@@ -262,6 +262,7 @@ class Attempt:
         return problems
 
     def _evaluate(self, evaluator: Evaluator, state: RunState) -> None:
+        state.watch.close(state.step)
         evaluator.add_points(state)
         self._report(state)
 
@@ -308,7 +309,10 @@ class Attempt:
         if not self.ranks.first:
             return self.ranks.told(None)  # type: ignore[return-value]  # process 0 sends a record
         view = read_ledger(self.folder.ledger)
-        found = flags(state.counts, used=state.account.total / self.spec.budget, truncates=self.options.truncates)
+        found = flags(
+            state.counts, used=state.account.total / self.spec.budget, truncates=self.options.truncates,
+            gamed=state.watch.gamed,
+        )  # fmt: skip
         curves = as_curves(state)
         record = PilotRecord(
             spec=self.spec,
@@ -331,6 +335,7 @@ class Attempt:
                 "attempts": view.attempts,
                 "processes": self.ranks.count,
                 "completion_tokens": state.mean_completion(0.0),
+                "training": state.watch.rows,
                 "silent_groups": state.counts.silent / max(state.counts.groups, 1),
                 "versions": versions(),
             },

@@ -74,7 +74,7 @@ class Scores:
     parts
         Named components, each of shape (n,), logged beside the total (accuracy, format, PRM, ...).
     health
-        Counters worth watching: timeouts, missing separators, steps per completion, ...
+        Counters worth watching, added up over the completions: timeouts, forged marks, steps, step tokens, ...
     """
 
     values: npt.NDArray[np.float64]

@@ -48,7 +48,7 @@ class Evaluation:
     flops, executed
         Rollouts plus reward and judge models.
     health
-        Mean completion length, share finished, and what reward and judge counted.
+        Mean completion length, share finished, and what reward and judge counted, per completion.
     """
 
     estimates: Mapping[str, Estimate]
@@ -113,7 +113,7 @@ def evaluate(
         scores = scorer.score(completions)
         estimates[target] = _estimate(np.asarray(scores.values, dtype=np.float64).reshape(shape).mean(1), levels)
         extra_flops += scores.flops
-        health |= {f"{target}/{name}": float(value) for name, value in scores.health.items()}
+        health |= {f"{target}/{name}": float(value) / len(completions) for name, value in scores.health.items()}
     executed = None if rollouts.executed is None else rollouts.executed + extra_flops
     return Evaluation(estimates, flops + extra_flops, executed, health, len(chosen), samples)
 

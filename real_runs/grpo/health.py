@@ -53,7 +53,7 @@ class HealthCounts:
         return cls(**{f.name: data[f.name] for f in fields(cls)})
 
 
-def flags(counts: HealthCounts, *, used: float, truncates: bool) -> tuple[str, ...]:
+def flags(counts: HealthCounts, *, used: float, truncates: bool, gamed: bool = False) -> tuple[str, ...]:
     """Names of what looks wrong.
 
     Parameters
@@ -62,6 +62,8 @@ def flags(counts: HealthCounts, *, used: float, truncates: bool) -> tuple[str, .
         Share of the budget spent.
     truncates
         Sampling cuts the tail of the distribution off.
+    gamed
+        The training reward rose while true accuracy fell.
     """
     found = []
     if counts.steps and not counts.varied:
@@ -74,6 +76,8 @@ def flags(counts: HealthCounts, *, used: float, truncates: bool) -> tuple[str, .
         found.append("logprob-mismatch")
     if truncates:
         found.append("truncated-sampling")
+    if gamed:
+        found.append("reward-up-accuracy-down")
     if used < 0.97 and not counts.unstable:
         found.append("budget-underused")
     return tuple(found)

@@ -152,18 +152,14 @@ class DividedScores:
         return 0 if bound is None else int(bound(prompt_tokens, completion_tokens))
 
     def score(self, completions: Sequence[Completion]) -> Scores:
-        """See `Reward.score`; health is averaged over completions."""
+        """See `Reward.score`."""
         _, mine = self._ranks.part(completions)
         scores = self._inner.score(mine) if mine else None
-        everyone = [
-            (len(s.values), s) for s in self._ranks.gathered(scores) if s is not None
-        ]
-        names = sorted({name for _, s in everyone for name in s.parts})
-        health = sorted({name for _, s in everyone for name in s.health})
-        total = sum(n for n, _ in everyone)
+        everyone = [s for s in self._ranks.gathered(scores) if s is not None]
+        counters = dict.fromkeys(name for s in everyone for name in s.health)
         return Scores(
-            values=np.concatenate([s.values for _, s in everyone]),
-            flops=sum(s.flops for _, s in everyone),
-            parts={name: np.concatenate([s.parts[name] for _, s in everyone]) for name in names},
-            health={name: sum(n * s.health.get(name, 0.0) for n, s in everyone) / total for name in health},
+            values=np.concatenate([s.values for s in everyone]),
+            flops=sum(s.flops for s in everyone),
+            parts={name: np.concatenate([s.parts[name] for s in everyone]) for name in everyone[0].parts},
+            health={name: sum(s.health.get(name, 0.0) for s in everyone) for name in counters},
         )

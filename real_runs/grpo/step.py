@@ -20,6 +20,7 @@ from real_runs.grpo.seeds import seed_for
 from real_runs.grpo.selection import affordable, passes, topped_up
 from real_runs.grpo.sizing import Sizer, StepSize
 from real_runs.grpo.update import Learner, PassReport, Row, run_passes
+from real_runs.grpo.watch import Watch, score_metrics
 from real_runs.ledger import Account, Ledger
 from real_runs.rollout._base import RolloutBackend, Sample
 
@@ -40,6 +41,8 @@ class RunState:
         Evaluations done after the base model's.
     curves
         Target to ``[step, flops, value, se]`` columns.
+    watch
+        What the rewards said and counted in training.
     """
 
     step: int = 0
@@ -48,6 +51,7 @@ class RunState:
     tokens: int = 0
     milestone: int = 0
     curves: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    watch: Watch = field(default_factory=Watch)
 
     def mean_completion(self, planned: float) -> float:
         """Mean completion length so far; ``planned`` before the first step."""
@@ -62,6 +66,7 @@ class RunState:
             "tokens": self.tokens,
             "milestone": self.milestone,
             "curves": self.curves,
+            "watch": self.watch.to_dict(),
         }
 
     @classmethod
@@ -74,6 +79,7 @@ class RunState:
             tokens=data["tokens"],
             milestone=data["milestone"],
             curves={t: {k: list(v) for k, v in c.items()} for t, c in data["curves"].items()},
+            watch=Watch.from_dict(data["watch"]),
         )
 
 
@@ -115,8 +121,7 @@ class Trainer:
             "finished": float(np.mean([s.finished for s in samples])),
             "prompts": float(size.prompts),
             "trained": float(trained),
-            **{f"reward/{name}": float(np.mean(part)) for name, part in scores.parts.items()},
-            **{f"health/{name}": float(value) for name, value in scores.health.items()},
+            **score_metrics(scores),
             **report.metrics,
         }
         counts = state.counts
@@ -128,6 +133,7 @@ class Trainer:
         counts.truncated += sum(not s.finished for s in samples)
         counts.mismatch += report.metrics.get("logprob_mismatch", 0.0)
         counts.unstable = counts.unstable or not report.stable
+        state.watch.add(scores)
         state.tokens += sum(len(s.token_ids) for s in samples)
         state.step = step
         spent = Account(**{k: v - before.to_dict()[k] for k, v in state.account.to_dict().items()})

@@ -108,11 +108,9 @@ class PrmJudge:
 
 def step_health(scored: Sequence[StepScores]) -> dict[str, float]:
     """What shows a policy gaming a PRM: fewer or longer steps, forged marks, answers it did not read to the end."""
-    n = max(len(scored), 1)
-    steps = sum(len(s.probabilities) for s in scored)
     return {
-        "steps_per_completion": steps / n,
-        "tokens_per_step": sum(sum(s.step_tokens) for s in scored) / max(steps, 1),
+        "steps": float(sum(len(s.probabilities) for s in scored)),
+        "step_tokens": float(sum(sum(s.step_tokens) for s in scored)),
         "no_steps": float(sum(not s.probabilities for s in scored)),
         "one_step": float(sum(len(s.probabilities) == 1 for s in scored)),
         "steps_cut": float(sum(s.cut for s in scored)),

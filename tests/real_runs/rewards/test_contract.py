@@ -181,9 +181,9 @@ def test_prm_logs_what_shows_gaming(grader: Grader, prm: StepPrm) -> None:
     assert scores.parts["accuracy"].tolist() == [1, 0, 0]
     assert scores.values[2] == 0
     health = scores.health
-    assert health["steps_per_completion"] == pytest.approx(4 / 3)
+    assert health["steps"] == 4
     assert (health["no_steps"], health["one_step"], health["forged_marks"]) == (1, 1, 1)
-    assert health["tokens_per_step"] > 0
+    assert health["step_tokens"] > 0
     assert health["no_answer"] >= 1
 
 

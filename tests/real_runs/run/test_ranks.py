@@ -78,6 +78,7 @@ def test_as_in_one_process(tmp_path: Path, count: int) -> None:
     assert a.eval_flops == b.eval_flops
     assert a.curves == b.curves
     assert a.steps == b.steps
+    assert a.provenance["training"] == b.provenance["training"]
     rows = [read_ledger(tmp_path / name / "ledger.jsonl").steps for name in ("alone", "together")]
     for one, other in zip(*rows, strict=True):
         for name in ("loss", "grad_norm", "kl", "entropy", "reward", "trained"):

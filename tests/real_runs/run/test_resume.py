@@ -66,6 +66,7 @@ def assert_same(disturbed: Path, undisturbed: Path) -> PilotRecord:
     assert a.curves == b.curves
     assert a.flops == b.flops
     assert a.eval_flops == b.eval_flops
+    assert a.provenance["training"] == b.provenance["training"]
     assert useful_steps(disturbed) == useful_steps(undisturbed)
     newest = sorted((disturbed / "checkpoints").glob("step-*"))[-1].name
     for name in ("policy.safetensors", "optimizer.safetensors"):
