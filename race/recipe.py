@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from race.checks import check_real, check_whole
 from race.errors import InvalidInput
 from race.flops import LoraSpec
 from race.rewards import reward_system
 
 MIN_UPDATE_RATIO = 1 / 16
 MAX_UPDATE_RATIO = 16.0
+MAX_COUNT = 10**7  # prompts per step, rollouts per prompt
 
 # r = 16 on every linear layer is what TRL's and PEFT's own GRPO examples use, and sits inside the paper's 8-256.
 DEFAULT_LORA = LoraSpec(rank=16, targets="all-linear")
@@ -82,12 +84,12 @@ class Recipe:
             )
         elif not isinstance(self.reward_model, str) or not self.reward_model.strip():
             raise InvalidInput(f"reward_model: found {self.reward_model!r}; allowed is a model name or path")
-        _check_int("prompts_per_step", self.prompts_per_step, 1)
-        _check_int("group_size", self.group_size, 2)
-        _check_real("prompt_tokens", self.prompt_tokens, 1, 1e7)
-        _check_real("completion_tokens", self.completion_tokens, 1, 1e7)
-        _check_real("update_ratio", self.update_ratio, MIN_UPDATE_RATIO, MAX_UPDATE_RATIO)
-        _check_real("learning_rate", self.learning_rate, 1e-4, 1e4)
+        check_whole("prompts_per_step", self.prompts_per_step, low=1, high=MAX_COUNT)
+        check_whole("group_size", self.group_size, low=2, high=MAX_COUNT)
+        check_real("prompt_tokens", self.prompt_tokens, low=1, high=1e7)
+        check_real("completion_tokens", self.completion_tokens, low=1, high=1e7)
+        check_real("update_ratio", self.update_ratio, low=MIN_UPDATE_RATIO, high=MAX_UPDATE_RATIO)
+        check_real("learning_rate", self.learning_rate, low=1e-4, high=1e4)
         if self.lora is not None and not isinstance(self.lora, LoraSpec):
             raise InvalidInput(
                 f"lora: found {self.lora!r}; allowed is a LoraSpec or None for full fine-tuning"
@@ -156,14 +158,3 @@ def _lora_from_dict(data: Any, *, where: str) -> LoraSpec:
         raise InvalidInput(f"{where}.rank: missing; an adapter needs its rank")
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
     return LoraSpec(**values)
-
-
-def _check_int(name: str, value: Any, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= 10**7:
-        raise InvalidInput(f"{name}: found {value!r}; allowed is a whole number from {low} to 10000000")
-
-
-def _check_real(name: str, value: Any, low: float, high: float) -> None:
-    # The comparison is false for NaN and infinities, and works for ints beyond the range of a float.
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise InvalidInput(f"{name}: found {value!r}; allowed is a number from {low:g} to {high:g}")

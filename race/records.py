@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from race.allocation import Allocation, allocation_from_dict
+from race.checks import check_object, check_real, check_whole
 from race.errors import InvalidInput
 from race.recipe import Recipe
 from race.rewards import check_target
@@ -62,10 +63,10 @@ class PilotSpec:
     def __post_init__(self) -> None:
         if not isinstance(self.model, str) or not self.model.strip():
             raise InvalidInput(f"spec.model: found {self.model!r}; allowed is a model name")
-        _number("spec.params", self.params, low=1, high=1e18, whole=True)
-        _number("spec.rho", self.rho, low=0, high=1)
-        _number("spec.budget", self.budget, low=1, high=1e30, whole=True)
-        _number("spec.seed", self.seed, low=0, high=2**63 - 1, whole=True)
+        check_whole("spec.params", self.params, low=1, high=1e18)
+        check_real("spec.rho", self.rho, low=0, high=1)
+        check_whole("spec.budget", self.budget, low=1, high=1e30)
+        check_whole("spec.seed", self.seed, low=0, high=2**63 - 1)
         for target in self.targets:
             check_target(target)
 
@@ -81,8 +82,8 @@ class PilotSpec:
     @classmethod
     def from_dict(cls, data: Any, *, where: str = "spec") -> PilotSpec:
         """Build from plain JSON types, checking every field."""
-        values = _object(
-            data, where, required=("model", "params", "recipe", "rho", "budget"), optional=("seed", "targets")
+        values = check_object(
+            where, data, required=("model", "params", "recipe", "rho", "budget"), optional=("seed", "targets")
         )
         values["recipe"] = Recipe.from_dict(values["recipe"], where=f"{where}.recipe")
         values["targets"] = _list(values.get("targets", ("native",)), f"{where}.targets")
@@ -118,8 +119,9 @@ class Curve:
                 f"{len(self.se)} standard errors; allowed is at least one point with all four"
             )
         for name, low, high in (("step", 0, 1e12), ("flops", 0, 1e31), ("value", 0, 1), ("se", 0, 1)):
+            check = check_whole if name == "step" else check_real
             for item in getattr(self, name):
-                _number(f"curve.{name}", item, low=low, high=high, whole=name == "step")
+                check(f"curve.{name}", item, low=low, high=high)
         if any(b <= a for a, b in zip(self.step, self.step[1:], strict=False)):
             raise InvalidInput("curve.step: found steps that do not increase; allowed is strictly increasing")
         if any(b < a for a, b in zip(self.flops, self.flops[1:], strict=False)):
@@ -131,7 +133,7 @@ class Curve:
     @classmethod
     def from_dict(cls, data: Any, *, where: str) -> Curve:
         """Build from four parallel lists."""
-        values = _object(data, where, required=("step", "flops", "value", "se"))
+        values = check_object(where, data, required=("step", "flops", "value", "se"))
         return cls(**{name: _list(items, f"{where}.{name}") for name, items in values.items()})
 
 
@@ -200,10 +202,10 @@ class PilotRecord:
             raise InvalidInput(
                 f"id: found {self.id!r}; allowed are 1 to 128 ASCII letters, digits, '-' and '_'"
             )
-        _number("steps", self.steps, low=0, high=1e12, whole=True)
-        _number("eval_flops", self.eval_flops, low=0, high=1e31)
+        check_whole("steps", self.steps, low=0, high=1e12)
+        check_real("eval_flops", self.eval_flops, low=0, high=1e31)
         for phase, seconds in self.seconds.items():
-            _number(f"seconds.{phase}", seconds, low=0, high=1e12)
+            check_real(f"seconds.{phase}", seconds, low=0, high=1e12)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, with the schema version."""
@@ -236,20 +238,20 @@ class PilotRecord:
             raise InvalidInput(f"{where}: found {type(data).__name__}; allowed is a JSON object")
         if data.get("schema") != SCHEMA:
             raise InvalidInput(f"{where}.schema: found {data.get('schema')!r}; allowed is {SCHEMA!r}")
-        values = _object(
-            {k: v for k, v in data.items() if k != "schema"},
+        values = check_object(
             where,
+            {k: v for k, v in data.items() if k != "schema"},
             required=("id", "evidence", "spec", "flops", "curves", "health"),
             optional=("steps", "seconds", "provenance"),
         )
-        flops = _object(
-            values.pop("flops"),
+        flops = check_object(
             f"{where}.flops",
+            values.pop("flops"),
             required=("search", "learning", "reward"),
             optional=("total", "eval"),
         )
-        health = _object(
-            values.pop("health"), f"{where}.health", required=("status",), optional=("reason", "flags")
+        health = check_object(
+            f"{where}.health", values.pop("health"), required=("status",), optional=("reason", "flags")
         )
         curves = values.pop("curves")
         for name in ("seconds", "provenance"):
@@ -261,7 +263,7 @@ class PilotRecord:
             )
         allocation = allocation_from_dict(flops, where=f"{where}.flops")
         total = flops.get("total", allocation.total)
-        _number(f"{where}.flops.total", total, low=0, high=1e32)
+        check_real(f"{where}.flops.total", total, low=0, high=1e32)
         if not math.isclose(total, allocation.total, rel_tol=1e-9):
             raise InvalidInput(
                 f"{where}.flops.total: found {total}, but the phases add up to {allocation.total}"
@@ -282,31 +284,7 @@ class PilotRecord:
         )
 
 
-def _object(
-    data: Any, where: str, *, required: tuple[str, ...], optional: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    if not isinstance(data, Mapping):
-        raise InvalidInput(f"{where}: found {type(data).__name__}; allowed is a JSON object")
-    for name in required:
-        if name not in data:
-            raise InvalidInput(f"{where}.{name}: missing")
-    unknown = sorted(set(data) - set(required) - set(optional))
-    if unknown:
-        raise InvalidInput(
-            f"{where}: unknown field {unknown[0]!r}; allowed are {', '.join((*required, *optional))}"
-        )
-    return dict(data)
-
-
 def _list(value: Any, where: str) -> tuple[Any, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise InvalidInput(f"{where}: found {type(value).__name__}; allowed is a list")
     return tuple(value)
-
-
-def _number(name: str, value: Any, *, low: float, high: float, whole: bool = False) -> None:
-    kinds = (int,) if whole else (int, float)
-    # The comparison is false for NaN and infinities, and works for ints beyond the range of a float.
-    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
-        what = "a whole number" if whole else "a number"
-        raise InvalidInput(f"{name}: found {value!r}; allowed is {what} from {low:g} to {high:g}")
