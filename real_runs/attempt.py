@@ -91,8 +91,9 @@ class Attempt:
         if checkpoint is not None:
             state = self._restore(checkpoint, policy, optimizer, so_far)
         backend = build_backend(
-            policy, self.options, max_tokens=self.sampling.max_tokens, folder=str(self.folder.path / "engine")
-        )
+            policy, self.options, max_tokens=self.sampling.max_tokens, folder=str(self.folder.path / "engine"),
+            banned=self.sampling.banned,
+        )  # fmt: skip
         if self.ranks.count > 1:
             backend = DividedRollouts(backend, self.ranks)
         with self._ledger(so_far, state, fresh=checkpoint is None) as ledger:

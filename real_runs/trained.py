@@ -177,7 +177,7 @@ def evaluate_trained(
     )
     prices = Prices(cost_functions(policy.architecture, lora=policy.lora, attention="causal"), True, False, False)
     with tempfile.TemporaryDirectory(prefix="race-eval-") as scratch:
-        backend = build_backend(policy, options, max_tokens=limit, folder=scratch)
+        backend = build_backend(policy, options, max_tokens=limit, folder=scratch, banned=sampling.banned)
         try:
             backend.refresh(0)
             return evaluate(

@@ -4,10 +4,13 @@ The engine is built on the frozen base; each refresh writes the adapter in PEFT'
 id, so that neither an older adapter nor a prefix cached under one can answer. Log-probs are asked for *processed*: at
 the run's temperature and without banned tokens, the distribution that tokens were drawn from.
 
-Proof, at the first refresh of every process (so also after a resume): the adapter is perturbed on purpose and handed
-over; the engine's log-probs of completions it samples must equal the trainer's under the perturbed adapter, and differ
-from the trainer's without it. Then the real adapter follows, and must agree too. An engine that never received an
-adapter, merged it twice, or returns log-probs at another temperature fails here, not after a day.
+Proof, at the first refresh of every process (so also after a resume), at the run's own temperature and banned tokens:
+
+    a fixed string's log-prob under the engine moves when the adapter is perturbed on purpose, to where the trainer's is
+    completions that the engine samples have the log-probs that the trainer gives them, perturbed and true adapter alike
+
+An engine that never received an adapter, merged it twice, or returns log-probs at another temperature fails here, not
+after a day. What drifts later shows in every step's ``logprob_mismatch``.
 
 Everything the engine does runs under a watchdog: a call that does not come back is an error with its cause, not a run
 that hangs.
@@ -42,6 +45,7 @@ T = TypeVar("T")
 AGREE = {"float32": 5e-3, "bfloat16": 5e-2}
 PROOF_TOKENS = 24
 PROOF_NOISE = 0.02
+STOP_SECONDS = 30.0
 # vLLM compiles for these ranks; an adapter uses the next one up.
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
@@ -59,13 +63,16 @@ class VLLMRollouts:
 
     name = "vllm"
 
-    def __init__(self, policy: Policy, options: RunOptions, *, max_tokens: int, folder: str) -> None:
+    def __init__(
+        self, policy: Policy, options: RunOptions, *, max_tokens: int, folder: str, banned: tuple[int, ...] = ()
+    ) -> None:
         if policy.lora is None or not isinstance(policy.model, PeftModel):
             raise InvalidInput(
                 "backend: found 'vllm' with full fine-tuning; only LoRA adapters can be handed over, use hf"
             )
         self._policy = policy
         self._options = options
+        self._banned = banned
         self._folder = Path(folder)
         self._context = options.max_prompt_tokens + max_tokens
         self._loaded = 0
@@ -149,34 +156,62 @@ class VLLMRollouts:
 
     def _prove(self, step: int) -> None:
         """See the module's text."""
-        length = min(PROOF_TOKENS, self._context // 2)
-        sampling = Sampling(max_tokens=length, eos_id=-1, temperature=self._options.temperature)
+        length = min(PROOF_TOKENS, (self._context - 1) // 2)
         rng = np.random.default_rng(0)
         tokens = tuple(int(t) for t in rng.integers(0, self._policy.architecture.vocab, 2 * length))
         fixed = Sample(tokens[:length], tokens[length:], np.zeros(length, np.float32), False)
         limit = AGREE[self._options.dtype]
         true = self._policy.state()
+        self._hand_over(step)
+        engine, trainer = self._of_fixed(fixed)
+        self._agrees(step, fixed, length, limit, "")
         try:
-            self._perturb(true, fixed, sampling, limit, seed_for(0, step, "proof"))
+            self._perturb(true, fixed, trainer, limit, seed_for(0, step, "proof"))
             self._hand_over(step)
-            samples = [s for g in self._generate([fixed.prompt_ids], 2, sampling, 1) for s in g]
-            with_adapter, without = self._gaps(samples, sampling)
+            moved_engine, moved_trainer = self._of_fixed(fixed)
+            moved, wanted = moved_engine - engine, moved_trainer - trainer
+            apart = float((moved - wanted).abs().mean())
+            if not apart <= 0.5 * float(wanted.abs().mean()):
+                raise CannotDo(
+                    f"vllm: at step {step} a changed adapter moves the log-probs of a fixed text by "
+                    f"{float(moved.abs().mean()):.3g} a token in the engine and by {float(wanted.abs().mean()):.3g} in "
+                    "the trainer: the adapter did not reach the engine; use backend = hf"
+                )
+            self._agrees(step, fixed, length, limit, " under a changed adapter")
         finally:
             self._policy.load_state(true)
-        if not with_adapter <= limit:
-            cause = "the adapter did not reach it" if without <= limit else "temperature, precision or weights differ"
+
+    def _agrees(self, step: int, fixed: Sample, length: int, limit: float, when: str) -> None:
+        """Sample as the run does, and compare the log-probs of what came out."""
+        sampling = Sampling(
+            max_tokens=length, eos_id=-1, banned=self._banned, temperature=self._options.temperature
+        )  # fmt: skip
+        samples = [s for g in self._generate([fixed.prompt_ids], 4, sampling, 1) for s in g]
+        batch = collate(samples, self._policy.device)
+        gap = (self._trainer(batch, sampling) - batch.pad([s.logprobs for s in samples])) * batch.mask
+        apart, ratio = float(gap.abs().mean()), float(gap.exp().mean())
+        if not apart <= limit:
             raise CannotDo(
-                f"vllm: at step {step} the engine's log-probs are {with_adapter:.3g} a token away from the trainer's "
-                f"(allowed {limit:g}): {cause}"
-            )
-        if without <= limit:
-            raise CannotDo(
-                f"vllm: at step {step} log-probs do not move with the adapter ({without:.3g} a token), so nothing "
-                "proves that the engine uses it; use backend = hf"
+                f"vllm: at step {step} the engine's log-probs are {apart:.3g} a token away from the trainer's{when} "
+                f"(allowed {limit:g}; importance ratio {ratio:.3g}): temperature, precision or weights differ; use "
+                "backend = hf"
             )
 
+    def _of_fixed(self, fixed: Sample) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probs of a fixed text, in the engine and in the trainer; plain ones, at temperature 1."""
+        parameters = self._vllm.SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
+        inputs = [{"prompt_token_ids": [*fixed.prompt_ids, *fixed.token_ids]}]
+        request = self._request()
+        (output,) = self._watched(
+            "a fixed text", lambda: self._engine.generate(inputs, parameters, lora_request=request, use_tqdm=False)
+        )
+        table = output.prompt_logprobs[len(fixed.prompt_ids) :]
+        engine = torch.tensor([entry[token].logprob for token, entry in zip(fixed.token_ids, table, strict=True)])
+        batch = collate([fixed], self._policy.device)
+        return engine, self._trainer(batch, Sampling(max_tokens=1, eos_id=-1))[0].cpu()
+
     def _perturb(
-        self, true: dict[str, torch.Tensor], fixed: Sample, sampling: Sampling, limit: float, seed: int
+        self, true: dict[str, torch.Tensor], fixed: Sample, before: torch.Tensor, limit: float, seed: int
     ) -> None:
         """Noise on the adapter's second halves, doubled until log-probs move by several times the allowed gap."""
         batch = collate([fixed], self._policy.device)
@@ -188,25 +223,14 @@ class VLLMRollouts:
                 if "lora_B" in name else tensor
                 for name, tensor in true.items()
             })
-            on, off = (self._trainer(batch, sampling, adapter=adapter) for adapter in (True, False))
-            if float((on - off).abs().mean()) > 5 * limit or noise > 1:
+            now = self._trainer(batch, Sampling(max_tokens=1, eos_id=-1))[0].cpu()
+            if float((now - before).abs().mean()) > 5 * limit or noise > 1:
                 return
             noise *= 2
 
-    def _gaps(self, samples: Sequence[Sample], sampling: Sampling) -> tuple[float, float]:
-        """Mean |engine - trainer| per token, with the adapter and without."""
-        batch = collate(samples, self._policy.device)
-        engine = batch.pad([s.logprobs for s in samples])
-        on, off = (
-            float(((self._trainer(batch, sampling, adapter=adapter) - engine).abs() * batch.mask).sum())
-            / float(batch.mask.sum())
-            for adapter in (True, False)
-        )
-        return on, off
-
-    def _trainer(self, batch: Batch, sampling: Sampling, *, adapter: bool) -> torch.Tensor:
-        """The trainer's own log-probs, with the adapter or without."""
-        with torch.inference_mode(), self._policy.adapter(adapter):
+    def _trainer(self, batch: Batch, sampling: Sampling) -> torch.Tensor:
+        """The trainer's own log-probs."""
+        with torch.inference_mode():
             return token_logprobs(self._policy, batch, sampling).logp
 
     def generate(
@@ -265,7 +289,8 @@ class VLLMRollouts:
         engine, self._engine = self._engine, None
         core = getattr(getattr(engine, "llm_engine", None), "engine_core", None)
         if core is not None:
-            core.shutdown()
+            # Under the watchdog too: an engine that hangs must not keep a run that has ended.
+            watched("engine stop", core.shutdown, min(self._options.sync_timeout, STOP_SECONDS))
         for path in self._folder.glob("adapter-*"):
             shutil.rmtree(path, ignore_errors=True)
 
