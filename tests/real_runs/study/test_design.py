@@ -171,7 +171,7 @@ def test_bad_files_name_the_field(path: str, value: Any, says: str) -> None:
 def test_settings_that_cannot_be_run_are_named() -> None:
     with pytest.raises(InvalidInput, match=r"stage A, nano-s, prm: rho: found 0\.98"):
         study_runs(study_from_dict(_changed("stage.0.rho", [0.98])))
-    with pytest.raises(InvalidInput, match="stage A, nano-[ml], sparse: budget"):
+    with pytest.raises(InvalidInput, match=r"stage A, nano-[ml], sparse: budget"):
         study_runs(study_from_dict(_changed("stage.0.budgets", ["1e10"])))
 
 
