@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from race.errors import InvalidInput
-from race.flops import Architecture
+from race.flops import Architecture, LoraSpec
 from race.recipe import Recipe
 
 
@@ -89,10 +89,13 @@ _BUILT_IN: dict[str, tuple[str, ...]] = {
     "qwen3": ("Qwen3-0.6B", "Qwen3-1.7B", "Qwen3-4B"),
     "nano": ("nano-s", "nano-m", "nano-l"),
 }
+# Means over the task's training levels, and what its pilots were tuned with (docs/nano-ladder.md).
 _NANO_DEFAULTS = (
-    ("prompts_per_step", 16),
-    ("prompt_tokens", 16),
-    ("completion_tokens", 32),
+    ("prompts_per_step", 8),
+    ("group_size", 8),
+    ("prompt_tokens", 15),
+    ("completion_tokens", 27),
+    ("lora", LoraSpec(rank=8)),
 )
 _NANO_REWARDS = (("proxy-prm", "nano-proxy-prm"), ("prm", "nano-prm"))
 DEFAULT_LADDER = "qwen2.5"

@@ -33,13 +33,6 @@ DATA_FIELDS = (
     "template_options",
 )  # fmt: skip
 _DEFAULT_COMPLETION_TOKENS = 2048
-_NANO_BUDGETS = {"nano-s": "2e11", "nano-m": "6e11", "nano-l": "1.5e12"}
-# One thread: on matrices this small a second one gains little, and wastes most of its time on a machine that is busy.
-_NANO_OPTIONS: dict[str, dict[str, Any]] = {
-    "nano-s": {"learning_rate": 8e-4, "threads": 1},
-    "nano-m": {"learning_rate": 6e-4, "threads": 1},
-    "nano-l": {"learning_rate": 4e-4, "threads": 1},
-}
 
 
 @dataclass(frozen=True)
@@ -169,21 +162,6 @@ def reward_model_for(model: str, reward: str, given: str | None) -> str | None:
     if given not in (None, own):
         raise InvalidInput(f"reward_model: found {given!r} with {model}; allowed is {own}, the nano ladder's own")
     return own
-
-
-def default_budget(model: str) -> str | None:
-    """What a pilot on ``model`` spends unless told otherwise; only the nano ladder has a default."""
-    return _NANO_BUDGETS.get(model.lower())
-
-
-def default_options(model: str) -> dict[str, Any]:
-    """Run options that fit ``model``."""
-    return dict(_NANO_OPTIONS.get(model.lower(), {}))
-
-
-def default_recipe(model: str) -> dict[str, Any]:
-    """Recipe fields that fit ``model``, beyond its ladder's."""
-    return {"lora_rank": 8} if is_nano(model) else {}
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from race.errors import CannotDo, InvalidInput
-from real_runs.assemble import Parts, Setup, default_options, load_causal_lm
+from real_runs.assemble import Parts, Setup, load_causal_lm
+from real_runs.nano.defaults import default_options
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -30,8 +30,9 @@ def settle(told: dict[str, Any], file: Path | None) -> tuple[Setup, PilotSpec, R
     InvalidInput
         Something is missing, unknown, out of range, or said twice in different ways.
     """
-    from real_runs.assemble import Setup, default_options, priced_reward
+    from real_runs.assemble import Setup, priced_reward
     from real_runs.config import RunOptions
+    from real_runs.nano.defaults import default_options
 
     pilot = None
     if file is not None:
@@ -70,12 +71,13 @@ def _spec(told: dict[str, Any], setup: Setup, priced: str) -> PilotSpec:
     from race.ladder import ladder
     from race.records import PilotSpec
     from race.units import parse_budget
-    from real_runs.assemble import default_budget, default_recipe, locate, reward_model_for
+    from real_runs.assemble import locate, reward_model_for
+    from real_runs.nano.defaults import default_budget
 
     model = setup.model.lower() if setup.nano else setup.model
     architecture = Architecture.from_config(locate(model))
     scorer = reward_model_for(model, priced, setup.reward_model)
-    given = {**default_recipe(model), **told["recipe"], "reward_model": scorer}
+    given = {**told["recipe"], "reward_model": scorer}
     built = RecipeOptions({k: v for k, v in given.items() if v is not None}).build(
         ladder("nano" if setup.nano else "qwen2.5").recipe(priced)
     )
