@@ -124,7 +124,7 @@ def _clock(seconds: float | None) -> str:
 
 
 @contextmanager
-def stops_between_steps() -> Iterator[Callable[[], None]]:
+def stops_between_steps(*, quiet: bool = False) -> Iterator[Callable[[], None]]:
     """Let the first Ctrl-C or SIGTERM wait for the end of the step; a second one stops at once.
 
     Yields a check to be called between steps, which raises `KeyboardInterrupt` when it is time.
@@ -143,7 +143,8 @@ def stops_between_steps() -> Iterator[Callable[[], None]]:
         if asked.is_set():
             raise KeyboardInterrupt
         asked.set()
-        note("stopping after this step; once more to stop at once")
+        if not quiet:
+            note("stopping after this step; once more to stop at once")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

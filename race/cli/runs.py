@@ -100,8 +100,13 @@ def run(
     }  # fmt: skip
     told = merged(read_config(config), flags, settings or [])
     require_runs_extra()
+    from real_runs.grpo.ranks import writes
+
     setup, pilot, options = settle(told, spec)
     folder = Path(told["out"]) if told.get("out") else default_folder(setup, pilot, options)
+    if not writes():
+        _take_part(setup, pilot, options, folder)
+        return
     check_setup(folder, setup)
     records = Store(told["store"], create=True) if told.get("store") else None
     if records is not None:
@@ -189,6 +194,18 @@ def _carry_out(
                 ) from None
             finally:
                 watching.close()
+
+
+def _take_part(setup: Setup, pilot: PilotSpec, options: RunOptions, folder: Path) -> None:
+    """The run in a process beside the one that writes and talks; errors of its own are told."""
+    from race.cli.live import stdout_to_stderr, stops_between_steps
+    from real_runs.assemble import assembled
+
+    with stdout_to_stderr(), stops_between_steps(quiet=True), assembled(setup, options) as parts:
+        try:
+            _run(parts, pilot, options, folder, [])
+        except KeyboardInterrupt:
+            raise typer.Exit(1) from None
 
 
 def _run(

@@ -7,7 +7,8 @@ Every process holds the whole policy and goes through the same steps with the sa
     learning  micro-batches; gradients are summed over processes before each optimiser step
 
 Process 0 alone writes: ledger, checkpoints, record, adapter. A run on several devices samples the completions and
-takes the steps of a run on one, up to float rounding, and is charged the same FLOPs.
+takes the steps of a run on one, up to float rounding, and is charged the same FLOPs. When one process ends, the others
+say so and end: the launcher starts them all again, and the run is resumed.
 
 Left out: sharded weights. LoRA on a frozen base needs neither optimiser nor gradient sharding at the sizes planned
 for here; a base that does not fit one device does not fit this trainer.
@@ -15,8 +16,10 @@ for here; a base that does not fit one device does not fit this trainer.
 
 from __future__ import annotations
 
+import atexit
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,6 +28,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from race.errors import CannotDo
 from real_runs.contracts import Completion, Judge, Reward, Scores
 from real_runs.rollout._base import RolloutBackend, Rollouts, Sample, Sampling
 
@@ -50,6 +54,7 @@ class Ranks:
                 torch.cuda.set_device(local_rank())
             # gloo carries the objects, nccl the gradients.
             dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+            atexit.register(_leave)
         return cls(dist.get_rank(), dist.get_world_size())
 
     @property
@@ -67,7 +72,8 @@ class Ranks:
         if self.count == 1:
             return [mine]
         everyone: list[Any] = [None] * self.count
-        dist.all_gather_object(everyone, mine)
+        with self._together():
+            dist.all_gather_object(everyone, mine)
         return everyone
 
     def told(self, value: T) -> T:
@@ -75,7 +81,8 @@ class Ranks:
         if self.count == 1:
             return value
         box = [value]
-        dist.broadcast_object_list(box, src=0)
+        with self._together():
+            dist.broadcast_object_list(box, src=0)
         return box[0]
 
     def add(self, tensors: Sequence[Tensor]) -> None:
@@ -83,12 +90,35 @@ class Ranks:
         if self.count > 1:
             # One message: an adapter has hundreds of small tensors.
             flat = torch.cat([t.reshape(-1) for t in tensors])
-            dist.all_reduce(flat)
+            with self._together():
+                dist.all_reduce(flat)
             for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Name what it means when the others cannot be reached."""
+        try:
+            yield
+        except RuntimeError as error:
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+            raise CannotDo(
+                f"processes: another of the {self.count} cannot be reached ({first}); its own message says "
+                "why, and everything up to the last checkpoint is kept"
+            ) from error
+
 
 ALONE = Ranks()
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def writes() -> bool:
+    """Whether this process is the one of its run that writes and talks; before anything is set up."""
+    return int(os.environ.get("RANK", "0")) == 0 or int(os.environ.get("WORLD_SIZE", "1")) < 2
 
 
 def local_rank() -> int:
