@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from race.cli import evals, evidence, flops, plan, query, runs
+from race.cli import evals, evidence, flops, plan, query, report, runs
 
 app = typer.Typer(
     name="race",
@@ -43,3 +43,4 @@ app.command("run")(runs.run)
 app.command("eval")(evals.evaluate)
 app.command("fit")(query.fit)
 app.command("query")(query.query)
+app.command("report")(report.report)

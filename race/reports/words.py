@@ -1,0 +1,63 @@
+"""Sentences a person can paste, and the tables' words: plain text, never markup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from race.reports.data import ReportData, Run
+from race.units import format_flops
+
+
+def plain(text: str, limit: int = 200) -> str:
+    """One printable line of at most ``limit`` characters: names from records may hold newlines and worse."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def headline(data: ReportData) -> str:
+    """The decision in one sentence."""
+    decision = data.decision
+    advice, regime = decision["recommendation"], decision["regime"]
+    value = advice["value"]
+    return (
+        f"With {format_flops(data.budget)} FLOPs and reward {data.reward}, train {advice['model']} at rho "
+        f"{advice['rho']['mean']:.2f}: expected {data.target} {value['mean']:.3f} (90 % interval {value['lo']:.3f} to "
+        f"{value['hi']:.3f}). The optimum is {regime['label']} with probability "
+        f"{regime['probabilities'][regime['label']]:.2f}."
+    )
+
+
+def evidence_words(counts: Mapping[str, int]) -> str:
+    """What the statement rests on."""
+    found = ", ".join(f"{n} {kind} record{'s' if n != 1 else ''}" for kind, n in counts.items() if n)
+    if not found:
+        return "no evidence: this is the simulator's prior, nothing is measured"
+    if {kind for kind, n in counts.items() if n} == {"simulated"}:
+        return f"{found}: a simulated world, nothing is measured"
+    return found
+
+
+def gaps(runs: Sequence[Run], targets: Sequence[str]) -> list[str]:
+    """What is missing from the evidence, in words."""
+    used = [run for run in runs if run.used]
+    out = []
+    if len(used) == 1:
+        out.append("one record entered the fit: it cannot be checked against another, so calibration is empty")
+    for target in targets:
+        without = sum(target not in run.curves for run in used)
+        if used and without:
+            out.append(f"target {target}: {without} of {len(used)} records have no curve of it")
+    return out
+
+
+def would_flip(mind: Mapping[str, Any], target: str) -> str:
+    """One pilot that could change the decision, as a sentence."""
+    pilot = f"{mind['model']} at rho {mind['rho']:.2f} for {format_flops(mind['budget'])} FLOPs"
+    if mind["flips_if"] is None:
+        return f"No outcome of a pilot of {pilot} would change the decision."
+    return (
+        f"A pilot of {pilot} would change the decision to {mind['to']['model']} ({mind['to']['regime']}) with "
+        f"probability {mind['probability']:.2f}: if its {target} ended {mind['flips_if']['direction']} "
+        f"{mind['flips_if']['value']:.3f}, where {mind['expected']['mean']:.3f} is expected."
+    )
