@@ -28,7 +28,7 @@ from race.errors import InvalidInput
 from race.records import Curve, PilotRecord, PilotSpec
 
 SPACE, SPEC, RECORD, RECORD_ID = "race:space", "race:spec", "race:record", "race:record_id"
-NOTE, REPLACES = "race:note", "race:replaces"
+NOTE, REPLACES, WITHDRAWN = "race:note", "race:replaces", "race:withdrawn"
 
 # The standard error assumed for a bare float returned by somebody's own objective: about 500 graded problems.
 ASSUMED_SE = 0.02
@@ -104,6 +104,8 @@ def read(study: Study, space: PilotSpace, *, seed: int, skip: int | None = None)
     replaced = {trial.user_attrs.get(REPLACES) for trial in everything}
     for trial in everything:
         if trial.number in (skip, *replaced) or trial.state == TrialState.WAITING:
+            continue
+        if trial.user_attrs.get(WITHDRAWN):  # never started: it has cost nothing
             continue
         try:
             pilot = _pilot(trial, space, seed)
