@@ -39,7 +39,7 @@ class Planner:
     Parameters
     ----------
     ladder
-        The models.
+        The models: a `Ladder`, the name of a built-in one (``"qwen2.5"``), or a list of model names.
     budget
         The real budget in FLOPs, as a number or as people write it (``"1e18"``).
     reward
@@ -69,7 +69,7 @@ class Planner:
 
     def __init__(
         self,
-        ladder: Ladder,
+        ladder: Ladder | str | Sequence[str],
         *,
         budget: int | float | str,
         reward: str | Sequence[str],

@@ -60,7 +60,7 @@ class RaceSampler(BaseSampler):
 
     def __init__(
         self,
-        ladder: Ladder,
+        ladder: Ladder | str | Sequence[str],
         *,
         budget: int | float | str,
         reward: str | Sequence[str],

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from race.allocation import UnitCosts, solve_update_ratio, trained_samples, unit_costs
 from race.errors import InvalidInput
 from race.ladder import Ladder, LadderModel
+from race.ladder import ladder as ladder_of
 from race.recipe import Recipe
 from race.records import PilotSpec
 from race.rewards import check_target, reward_system
@@ -81,7 +82,7 @@ class PilotSpace:
     @classmethod
     def build(
         cls,
-        ladder: Ladder,
+        ladder: Ladder | str | Sequence[str],
         *,
         budget: int | float | str,
         reward: str | Sequence[str],
@@ -92,10 +93,15 @@ class PilotSpace:
     ) -> PilotSpace:
         """Check everything at the door and fill in the defaults.
 
+        Parameters
+        ----------
+        ladder
+            The models; a built-in ladder's name or a list of model names is looked up (`race.ladder.ladder`).
+
         Raises
         ------
         InvalidInput
-            An unknown reward or target, a budget out of range, a pilot budget above the budget, sizes above the
+            An unknown ladder, an unknown reward or target, a budget out of range, a pilot budget above the budget, sizes above the
             pilot budget, or several reward systems compared on their own native scales.
         """
         rewards = _names(reward, "reward")
@@ -109,12 +115,13 @@ class PilotSpace:
                 f"target: found 'native' with rewards {', '.join(rewards)}; native rewards have no common scale, "
                 "so several reward systems are compared on judge or pass@1"
             )
+        rungs = ladder if isinstance(ladder, Ladder) else ladder_of(ladder)
         total = parse_budget(budget)
         pilots = _pilot_budget(pilot_budget, total)
         return cls(
-            ladder=ladder,
+            ladder=rungs,
             recipes=tuple(
-                ladder.recipe(name) if recipe is None else ladder.under(recipe, name) for name in rewards
+                rungs.recipe(name) if recipe is None else rungs.under(recipe, name) for name in rewards
             ),
             budget=total,
             pilot_budget=pilots,

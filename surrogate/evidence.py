@@ -5,7 +5,8 @@
 * Simulated records are an illustration of what the simulator believes, and the simulator is in the prior
   already: as soon as one real or imported record is there they are left out, so that no number of them
   can outweigh it. Alone they are fitted, and the evidence counts say that they are all there is.
-* The same run twice (same spec and curves, or the same id) counts once.
+* The same run twice (the same id, the same spec and curves, or the same measurements of the same model and recipe
+  under another seed, budget or assumed length) counts once.
 * Curves are thinned by averaging in bins of log FLOPs. For ``native``, measured on fresh samples each time,
   averaging reduces the standard error; for evaluations on one fixed question set it does not.
 """
@@ -28,6 +29,10 @@ POINTS_PER_CURVE = 12
 TOTAL_POINTS = 2400
 UNHEALTHY = ("collapsed", "diverged", "failed")
 COLLAPSED = ("collapsed", "diverged")
+_DISTINCT = 4  # different values on a curve from which on it is its own fingerprint
+# A curve that ends this many standard errors, and this much, below its start has fallen.
+_FALL_SES = 3.0
+_FALL = 0.02
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,7 @@ def gather(records: Sequence[PilotRecord], ladder: Ladder) -> Evidence:
         for record, model in placed
         if record.curves
     )
+    notes += _falls(runs)
     counts = Counter(run.record.evidence for run in runs)
     by_kind = {str(kind): counts.get(kind, 0) for kind in EVIDENCE}
     return Evidence(runs, by_kind, {str(status): n for status, n in unhealthy.items()}, tuple(notes), outcomes)
@@ -142,7 +148,7 @@ def _once(records: Sequence[PilotRecord], notes: list[str]) -> list[PilotRecord]
             raise InvalidInput(f"records: found {type(record).__name__}; allowed are PilotRecord objects")
         content = repr((record.spec, sorted(record.curves.items()), record.health.status))
         # Failed runs carry no curve to tell them apart: only their id does.
-        keys = {record.id, content} if record.curves else {record.id}
+        keys = {record.id, content, *_fingerprints(record)} if record.curves else {record.id}
         if keys & seen:
             continue
         seen |= keys
@@ -150,6 +156,22 @@ def _once(records: Sequence[PilotRecord], notes: list[str]) -> list[PilotRecord]
     if len(kept) < len(records):
         notes.append(f"{len(records) - len(kept)} record(s) are copies of others and count once")
     return kept
+
+
+def _fingerprints(record: PilotRecord) -> set[str]:
+    """What only a copy of a measurement can share with it, one mark per curve.
+
+    A log that is read twice, with another seed or other assumed lengths, gives another spec and other FLOPs, but the
+    same values at the same steps of one recipe. Noise never repeats four different values digit by digit; curves with
+    fewer (a flat 0 or 1, a single end point) may well be two runs.
+    """
+    spec, recipe = record.spec, record.spec.recipe
+    run = (spec.model.lower(), recipe.reward, recipe.prompts_per_step, recipe.group_size, round(recipe.update_ratio, 6))
+    return {
+        repr((*run, target, curve.step, curve.value))
+        for target, curve in record.curves.items()
+        if len(set(curve.value)) >= _DISTINCT
+    }
 
 
 def _place(record: PilotRecord, ladder: Ladder, notes: list[str]) -> LadderModel | None:
@@ -174,6 +196,25 @@ def _place(record: PilotRecord, ladder: Ladder, notes: list[str]) -> LadderModel
         return LadderModel(spec.model, nearest.architecture, spec.params)
     notes.append(f"record {record.id}: model {spec.model!r} is not on the ladder; used at its own size")
     return found
+
+
+def _falls(runs: Sequence[Run]) -> list[str]:
+    """A note per target on healthy runs that ended below their base model: there training hurt."""
+    fallen: dict[str, list[str]] = {}
+    for run in runs:
+        for target, curve in run.curves.items():
+            loss = curve.value[0] - curve.value[-1]
+            error = float(np.hypot(curve.se[0], curve.se[-1]))
+            # Only a curve that starts before training says where training started from.
+            if curve.flops[0] == 0 and loss > max(_FALL, _FALL_SES * error):
+                said = f"{run.record.id} ({run.model.name}, {curve.value[0]:.2f} to {curve.value[-1]:.2f})"
+                fallen.setdefault(target, []).append(said)
+    return [
+        f"training hurt {target} in {len(who)} run(s) that are not marked as collapsed: {'; '.join(who[:3])}"
+        + (" and others" if len(who) > 3 else "")
+        + "; look at learning rate, update ratio and reward before a larger run"
+        for target, who in sorted(fallen.items())
+    ]
 
 
 def _at_most(

@@ -30,6 +30,7 @@ from race.recipe import Recipe
 from race.records import PilotRecord
 from race.rewards import check_target
 from race.simulator import Settings, Worlds
+from race.simulator.targets import unknown_benchmark
 from surrogate.diagnostics import Diagnostics, leave_one_model_out, leave_one_run_out
 from surrogate.ensemble import WORLDS, Ensemble, locate, observe, prior_ensemble
 from surrogate.evidence import gather, resolve_target
@@ -148,6 +149,12 @@ class Surrogate:
         ensemble.targets = tuple(dict.fromkeys((*ensemble.targets, *modelled)))
         state = fit(observe(evidence, ensemble, modelled), seed=seed)
         notes = list(evidence.notes)
+        notes += [
+            f"target {t}: the simulator knows no benchmark {unknown!r} and no record has it, so it is answered as a "
+            "benchmark of unknown difficulty"
+            for t in asked
+            if t not in evidence.targets and (unknown := unknown_benchmark(t)) is not None
+        ]
         if not evidence.runs:
             notes.append(PRIOR_NOTE)
         else:

@@ -29,6 +29,12 @@ BENCHMARK_SPREAD = 0.75  # benchmarks are less mixed than training sets
 _SHIFTS = {"gsm8k": "gsm8k_shift", "math500": "math500_shift", "math-500": "math500_shift"}
 
 
+def unknown_benchmark(target: str) -> str | None:
+    """The benchmark of ``target`` if the simulator has no number for it and answers as for an unnamed one."""
+    benchmark = target.partition(":")[2]
+    return benchmark if benchmark and benchmark.lower() not in _SHIFTS else None
+
+
 @dataclass(frozen=True)
 class State:
     """State of W x n runs at one moment, each of shape (W, n).

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from race.allocation import Regime, regime_of, size_run
+from race.allocation import Regime, regime_of, size_run, unit_costs
 from race.errors import CannotDo, InvalidInput
 from race.flops import Architecture
 from race.ladder import Ladder, LadderModel
@@ -39,6 +39,7 @@ FloatArray = npt.NDArray[np.float64]
 _PER_OCTAVE = 16
 _RATIOS = 2.0 ** (np.arange(-4 * _PER_OCTAVE, 4 * _PER_OCTAVE + 1) / _PER_OCTAVE)
 _OWN_SEED = 0x0E17
+_ROUNDING = 0.01  # of rho: what whole samples may move a run that was asked for at the end of the range
 
 
 class Physics(Protocol):
@@ -111,15 +112,20 @@ class Truth:
         return self.value - self.lowest
 
     def value_at(self, model: str, rho: float, reward: str | None = None) -> float:
-        """Expected value of spending the budget on ``model`` at update fraction ``rho``."""
+        """Expected value of spending the budget on ``model`` at update fraction ``rho``.
+
+        A run of whole samples can miss the end of the feasible range by a little; it is valued at that end.
+        """
         wanted = self.reward if reward is None and len(self.recipes) > 1 else reward or self.recipes[0].reward
         recipe = next((r for r in self.recipes if r.reward == wanted), None)
         if recipe is None:
             raise InvalidInput(
                 f"reward: found {wanted!r}; allowed are {', '.join(r.reward for r in self.recipes)}"
             )
+        low, high = unit_costs(self.ladder[model].architecture, recipe).rho_range
+        near = min(max(rho, low), high) if low - _ROUNDING <= rho <= high + _ROUNDING else rho
         settings = Settings.grid(
-            self.ladder, recipe, rhos=[rho], budgets=[float(self.budget)], models=[model]
+            self.ladder, recipe, rhos=[near], budgets=[float(self.budget)], models=[model]
         )
         if not settings.feasible[0]:
             raise InvalidInput(

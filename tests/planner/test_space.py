@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner import Planner
 from planner.space import MIN_PILOT_STEPS, Cell, PilotSpace
 from race.allocation import step_allocation
 from race.errors import InvalidInput
@@ -132,3 +133,13 @@ def test_a_reward_model_stays_with_its_own_reward(rungs: Ladder) -> None:
     space = PilotSpace.build(rungs, budget="1e19", reward=("prm", "sparse"), target="judge", recipe=recipe)
     assert [r.reward_model for r in space.recipes] == ["Qwen2.5-Math-PRM-7B", None]
     assert [r.group_size for r in space.recipes] == [4, 4]
+
+
+def test_a_ladder_may_be_named(space: PilotSpace) -> None:
+    named = PilotSpace.build("qwen2.5", budget="1e19", reward="sparse")
+    assert named.frozen() == space.frozen()
+    listed = PilotSpace.build(["Qwen2.5-7B-Instruct", "Qwen2.5-0.5B-Instruct"], budget="1e19", reward="sparse")
+    assert [m.name for m in listed.models] == ["Qwen2.5-0.5B-Instruct", "Qwen2.5-7B-Instruct"]
+    assert Planner("qwen2.5", budget="1e19", reward="sparse").space.frozen() == space.frozen()
+    with pytest.raises(InvalidInput, match="ladder: found 'qwen9'"):
+        Planner("qwen9", budget="1e19", reward="sparse")

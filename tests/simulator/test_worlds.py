@@ -57,6 +57,16 @@ def test_regret_of_the_truth_is_nil_and_of_anything_else_is_not_negative(sizes: 
     assert world(name).regret(plan, sizes, recipe, 10**18) == pytest.approx(0, abs=1e-9)
 
 
+def test_a_run_that_rounding_moved_past_the_end_is_valued_at_the_end(sizes: Ladder) -> None:
+    recipe = sizes.recipe("sparse")
+    truth = world("own-4").truth(sizes, recipe, 10**18)
+    low, high = unit_costs(sizes[truth.model].architecture, recipe).rho_range
+    assert truth.value_at(truth.model, low - 1e-4) == pytest.approx(truth.value_at(truth.model, low))
+    assert truth.value_at(truth.model, high + 1e-4) == pytest.approx(truth.value_at(truth.model, high))
+    with pytest.raises(InvalidInput, match="no update ratio"):
+        truth.value_at(truth.model, low - 0.05)
+
+
 def test_truth_can_choose_among_reward_systems(sizes: Ladder) -> None:
     recipes = [sizes.recipe(r) for r in ("sparse", "prm")]
     subject = world("own-2")

@@ -21,6 +21,30 @@ def test_copies_count_once_and_are_said() -> None:
     assert any("copies" in note for note in found.notes)
 
 
+def test_the_same_measurements_under_another_seed_or_length_count_once() -> None:
+    one = record(spec(seed=1), [0.11, 0.2, 0.32, 0.41], points=4, evidence="imported")
+    again = replace(one, id="read-twice", spec=replace(one.spec, seed=7, budget=2 * one.spec.budget, rho=0.41))
+    other = record(spec(seed=1), [0.11, 0.2, 0.32, 0.42], points=4, evidence="imported")
+    found = gather([one, again, other], RUNGS)
+    assert [run.record.id for run in found.runs] == [one.id, other.id]
+    assert any("1 record(s) are copies" in note for note in found.notes)
+
+
+def test_runs_that_hold_few_values_are_not_taken_for_copies() -> None:
+    """Two seeds that both end where they began are two findings."""
+    assert len(gather([record(spec(seed=i), 0.0, points=6) for i in range(3)], RUNGS).runs) == 3
+
+
+def test_training_that_hurts_is_said() -> None:
+    fallen = record(spec(seed=1), lambda share: 0.5 - 0.3 * share)
+    found = gather([fallen, record(spec(seed=2), lambda share: 0.5 + 0.1 * share)], RUNGS)
+    [note] = [note for note in found.notes if "hurt" in note]
+    assert fallen.id in note
+    assert "0.50 to 0.20" in note
+    noisy = record(spec(seed=1), lambda share: 0.5 - 0.05 * share)
+    assert not any("hurt" in note for note in gather([noisy], RUNGS).notes)
+
+
 def test_simulated_records_never_outweigh_measured_ones() -> None:
     simulated = [record(spec(seed=i), 0.9, evidence="simulated") for i in range(50)]
     alone = gather(simulated, RUNGS)

@@ -92,7 +92,7 @@ def test_records_that_contradict_the_simulator_win() -> None:
 
 
 def test_one_outlier_among_many_is_doubted_not_believed() -> None:
-    good = [record(spec(rho=0.5, seed=s), lambda t, s=s: 0.3 + 0.3 * t + 0.004 * (s % 3)) for s in range(8)]
+    good = [record(spec(rho=0.5, seed=s), lambda t, s=s: 0.3 + 0.3 * t + 0.001 * s) for s in range(8)]
     bad = record(spec(rho=0.5, seed=99), lambda t: 0.3 - 0.25 * t)
     clean, spoiled = fit(good), fit([*good, bad])
     at = Settings.build([(RUNGS.models[0], good[0].spec.recipe, good[0].spec.budget)])
@@ -176,6 +176,13 @@ def test_an_unseen_target_leans_on_the_seen_one() -> None:
     before, after = fit([], targets=("judge",)).predict(GRID, "judge"), found.predict(GRID, "judge")
     healthy(found, target="judge")
     assert after.sd.mean() < before.sd.mean()
+
+
+def test_a_benchmark_the_simulator_does_not_know_is_said() -> None:
+    for records in ([], BAD_INPUT["one record"]):
+        notes = fit(records, targets=("pass@1:aime",)).notes
+        assert any("no benchmark 'aime'" in note for note in notes)
+        assert not any("no benchmark" in note for note in fit(records, targets=("pass@1:GSM8K",)).notes)
 
 
 def test_an_unseen_reward_is_said() -> None:
