@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import resource
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -101,16 +102,21 @@ def test_two_runs_of_one_spec_are_equal(undisturbed: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("moment", range(20))
 def test_kill_at_random_moments(undisturbed: Path, tmp_path: Path, moment: int) -> None:
     rng = random.Random(moment)
-    for kills in range(4):
+    kills, longest = 0, 0.8
+    while kills < 3:
         process = FORK.Process(target=go, args=(tmp_path,))
         process.start()
-        # From before the first checkpoint to long after; a run takes about a second.
-        process.join(rng.uniform(0.02, 1.5) if kills < 3 else 120)
-        if process.exitcode is not None:
+        # From before the first checkpoint to the last step.
+        process.join(rng.uniform(0.02, longest))
+        if process.exitcode is None:
+            os.kill(process.pid, signal.SIGKILL)  # type: ignore[arg-type]
+            process.join()
+            kills += 1
+        else:
             assert process.exitcode == 0
-            break
-        os.kill(process.pid, signal.SIGKILL)  # type: ignore[arg-type]
-        process.join()
+            shutil.rmtree(tmp_path)
+            kills, longest = 0, longest / 2
+    assert in_child(lambda: go(tmp_path)) == 0
     record = assert_same(tmp_path, undisturbed)
     view = read_ledger(tmp_path / "ledger.jsonl")
     assert view.attempts >= 1
@@ -232,6 +238,29 @@ def test_no_readable_checkpoint_is_never_a_silent_restart(tmp_path: Path) -> Non
     with pytest.raises(CannotDo, match=r"step-00000003: no COMPLETE marker.*not restarted"):
         go(tmp_path)
     assert (tmp_path / "ledger.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("checkpoints/step-00000003/policy.safetensors", "cannot read .*not restarted from an older one"),
+        ("checkpoints", "cannot read .*checkpoints.*not restarted"),
+        ("ledger.jsonl", "ledger: cannot read"),
+        ("run.json", r"cannot read .*run\.json.*not restarted from the beginning"),
+    ],
+)
+def test_what_cannot_be_read_is_never_a_silent_restart(tmp_path: Path, where: str, message: str) -> None:
+    assert in_child(lambda: _die_in(tmp_path, "search", 4, after=True)) == -signal.SIGKILL
+    victim, kept = tmp_path / where, tmp_path.parent / "kept"
+    # A folder in the place of a file, or the reverse, cannot be read even by root.
+    folder = victim.is_dir()
+    victim.rename(kept)
+    victim.write_bytes(b"") if folder else victim.mkdir()
+    with pytest.raises(CannotDo, match=message):
+        go(tmp_path)
+    victim.unlink() if folder else victim.rmdir()
+    kept.rename(victim)
+    assert go(tmp_path).health.status == "ok"
 
 
 def test_a_ledger_that_lost_lines_is_refused(tmp_path: Path) -> None:
