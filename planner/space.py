@@ -101,8 +101,8 @@ class PilotSpace:
         Raises
         ------
         InvalidInput
-            An unknown ladder, an unknown reward or target, a budget out of range, a pilot budget above the budget, sizes above the
-            pilot budget, or several reward systems compared on their own native scales.
+            An unknown ladder, reward or target, a budget out of range, a pilot budget above the budget, sizes above
+            the pilot budget, or several reward systems compared on their own native scales.
         """
         rewards = _names(reward, "reward")
         targets = _names(target, "target")
