@@ -162,7 +162,8 @@ class Executor(Protocol):
     def stop(self, job: Job, *, reason: str) -> None:
         """Ask a job to checkpoint and end; it is killed after a grace period.
 
-        Returns at once. The outcome comes through `wait`: a ``failed`` record that says it was stopped and why, with
-        the curve so far, unless the job finished first. A job that is not running is left alone.
+        Returns at once. The outcome comes through `wait`, unless the job finished first: a record flagged ``stopped``
+        with the reason and the curve so far. Its status is ``timeout`` when there is a curve to learn from (a healthy
+        run, cut short), else ``failed``. A job that is not running is left alone.
         """
         ...

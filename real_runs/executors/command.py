@@ -1,0 +1,421 @@
+"""Runs any command line: a spec goes in as JSON, a record comes out as JSON.
+
+A job goes through these states, all of them kept in memory only; the truth that survives a crash is in its folder.
+
+    waiting -> starting -> running -> ended -> outcome
+       ^                                |
+       +------- crashed, tries left ----+
+
+Nothing here waits: `CommandExecutor.wait` looks, acts, and blocks on the warden's socket until the next event or
+deadline. Time is the monotonic clock, so a clock that is set does not time pilots out.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from race.errors import CannotDo, InvalidInput
+from race.records import Curve, Evidence, PilotRecord, Status
+from real_runs.executors._base import Job, Outcome
+from real_runs.executors.folder import JobFolder
+from real_runs.executors.launcher import Command, Event, Launcher, interrupts_deferred
+from real_runs.executors.readings import Readings, readings_of
+from real_runs.executors.results import RefusedResult, broken_record, charged, last_line, read_result, signed
+from real_runs.executors.template import filled, parse_command, places, reads_stdin
+
+# What shells and command lines agree on: used wrongly, cannot be executed, not found. Trying again cannot help.
+HOPELESS_CODES = (2, 126, 127)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How patient an executor is.
+
+    Attributes
+    ----------
+    timeout
+        Seconds one attempt may run; ``None`` is no limit.
+    retries
+        Further attempts after a crash: a nonzero exit code other than `HOPELESS_CODES`, or a signal that we did not
+        send. A wrong record and a timeout are not tried again.
+    retry_wait
+        Seconds before the next attempt, doubled each time.
+    grace
+        Seconds between asking a pilot to checkpoint and killing it.
+    lock_wait
+        Seconds to wait for another process to leave the job's folder (an orphan that is just ending).
+    """
+
+    timeout: float | None = None
+    retries: int = 1
+    retry_wait: float = 1.0
+    grace: float = 30.0
+    lock_wait: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "retry_wait", "grace", "lock_wait"):
+            value = getattr(self, name)
+            if name == "timeout" and value is None:
+                continue
+            least = 0.0 if name != "timeout" else 1e-3
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= 1e8:
+                raise InvalidInput(
+                    f"{name}: found {value!r}; allowed is a number of seconds from {least:g} to 1e8"
+                )
+        if (
+            isinstance(self.retries, bool)
+            or not isinstance(self.retries, int)
+            or not 0 <= self.retries <= 1000
+        ):
+            raise InvalidInput(f"retries: found {self.retries!r}; allowed is a whole number from 0 to 1000")
+
+
+@dataclass
+class _Task:
+    """A job in hand. Times are of the monotonic clock."""
+
+    job: Job
+    folder: JobFolder
+    readings: Readings | None = None
+    slot: int | None = None
+    attempts: int = 0
+    first_start: float | None = None
+    started: float | None = None
+    not_before: float = 0.0
+    locked_since: float | None = None
+    kill_at: float | None = None
+    killed: bool = False
+    asked: tuple[Status, str, str] | None = None  # status, reason and flag of an end that we brought about
+
+
+class CommandExecutor:
+    """See the module's text and `real_runs.executors._base.Executor`.
+
+    Parameters
+    ----------
+    command
+        Words with the places of `real_runs.executors.template`.
+    slots
+        How many run at once.
+    limits
+        Timeout, retries and patience.
+    env
+        Environment variables on top of ours; ``{slot}`` and the other places are filled in.
+    warm
+        Modules to import once in the process that pilots are forked from; only for commands that start with this
+        interpreter and ``-m``.
+    evidence
+        What records are evidence of, where the runner does not say.
+    ours
+        The command keeps a real run of ours in ``{folder}/run``, whose ledger and checkpoints are then read.
+    cwd
+        Where commands run; default: where we run.
+    """
+
+    def __init__(
+        self,
+        command: str | Sequence[str],
+        *,
+        slots: int = 1,
+        limits: Limits | None = None,
+        env: Mapping[str, str] | None = None,
+        per_slot: Sequence[Mapping[str, str]] = (),
+        warm: Sequence[str] = (),
+        evidence: Evidence = "real",
+        ours: bool = False,
+        cwd: Path | None = None,
+        name: str = "command",
+    ) -> None:
+        if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= 10_000:
+            raise InvalidInput(f"slots: found {slots!r}; allowed is a whole number from 1 to 10000")
+        self.name, self.slots = name, slots
+        self.limits = limits or Limits()
+        self._command = parse_command(command)
+        self._env, self._per_slot = dict(env or {}), tuple(per_slot)
+        self._evidence: Evidence = evidence
+        self._ours = ours
+        self._cwd = cwd
+        self._launcher = Launcher(modules=warm, env=self._env, grace=self.limits.grace)
+        self._tasks: dict[str, _Task] = {}
+        self._done: list[Outcome] = []
+        self._free = list(range(slots - 1, -1, -1))
+
+    # -- the contract ----------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._launcher.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for job in reversed(self.running()):  # those that wait must not start when a slot becomes free
+                self.stop(job, reason="the executor was closed")
+            end = time.monotonic() + self.limits.grace
+            while self._tasks and time.monotonic() < end:
+                self.wait(0.5)
+        finally:
+            # Also when Ctrl-C comes again: hanging up ends whatever is left.
+            self._launcher.close()
+            self._tasks.clear()
+            self._free = list(range(self.slots - 1, -1, -1))
+
+    def submit(self, job: Job) -> None:
+        """See `Executor.submit`."""
+        if job.id in self._tasks:
+            raise InvalidInput(
+                f"job.id: {job.id!r} is running already; allowed is one job of an id at a time"
+            )
+        folder = JobFolder.of(job)
+        finished = folder.prepare(job, ours=self._ours)
+        with interrupts_deferred():
+            if finished is not None:
+                self._done.append(Outcome(job, finished, 0.0, 0))
+                return
+            self._tasks[job.id] = _Task(job, folder)
+            self._advance()
+
+    def wait(self, timeout: float | None) -> list[Outcome]:
+        """See `Executor.wait`."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with interrupts_deferred():
+                self._advance()
+                if self._done:
+                    outcomes, self._done = self._done, []
+                    return outcomes
+            now = time.monotonic()
+            if not self._tasks or (end is not None and now >= end):
+                return []
+            waits = [self._next_deadline() - now]
+            if end is not None:
+                waits.append(end - now)
+            self._launcher.block(min(waits))
+
+    def running(self) -> list[Job]:
+        """See `Executor.running`."""
+        return [task.job for task in self._tasks.values()]
+
+    def progress(self, job: Job) -> float | None:
+        """See `Executor.progress`."""
+        readings = self._readings(job)
+        return None if readings is None else readings.spent()
+
+    def curve(self, job: Job) -> Curve | None:
+        """See `Executor.curve`."""
+        readings = self._readings(job)
+        return None if readings is None else readings.curves().get(job.spec.targets[0])
+
+    def stop(self, job: Job, *, reason: str) -> None:
+        """See `Executor.stop`."""
+        task = self._tasks.get(job.id)
+        if task is None or task.asked is not None:
+            return
+        with interrupts_deferred():
+            self._ask(task, "failed", f"stopped: {reason}", "stopped")
+            self._advance()
+
+    def set_environment(self, slot: int, env: Mapping[str, str]) -> None:
+        """What the next commands in a slot get on top of everything else: the GPUs that a scheduler gave us."""
+        per_slot = list(self._per_slot) or [{} for _ in range(self.slots)]
+        per_slot[slot] = dict(env)
+        self._per_slot = tuple(per_slot)
+
+    # -- what it goes through --------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Take in what happened and do what is due. Never waits."""
+        for event in self._launcher.events():
+            task = self._tasks.get(event.key)
+            if task is not None:
+                self._happened(task, event)
+        now = time.monotonic()
+        for task in list(self._tasks.values()):
+            self._due(task, now)
+        for task in list(self._tasks.values()):
+            if not self._free:
+                break
+            if task.slot is None and task.not_before <= now:
+                self._start(task, now)
+
+    def _due(self, task: _Task, now: float) -> None:
+        if task.slot is None:
+            if task.asked is not None:
+                self._conclude(task, self._broken(task, *task.asked))
+            return
+        timeout = self.limits.timeout
+        if (
+            task.asked is None
+            and timeout is not None
+            and task.started is not None
+            and now >= task.started + timeout
+        ):
+            self._ask(task, "timeout", f"ran for more than {timeout:g} s", "timed-out")
+        if task.kill_at is not None and now >= task.kill_at and not task.killed:
+            task.killed = True
+            self._launcher.signal(task.job.id, signal.SIGKILL)
+
+    def _ask(self, task: _Task, status: Status, reason: str, flag: str) -> None:
+        task.asked = (status, reason, flag)
+        if task.slot is not None:
+            task.kill_at = time.monotonic() + self.limits.grace
+            self._launcher.signal(task.job.id, signal.SIGTERM)
+
+    def _start(self, task: _Task, now: float) -> None:
+        task.slot = self._free.pop()
+        task.first_start = task.first_start if task.first_start is not None else now
+        task.kill_at, task.killed = None, False
+        folder, slot = task.folder, task.slot
+        try:
+            # What an earlier attempt left must not pass for this one's.
+            folder.result.unlink(missing_ok=True)
+        except OSError as error:
+            reason = f"cannot write {folder.path}: {error.strerror or error}"
+            self._conclude(task, self._broken(task, "failed", reason))
+            return
+        filling = places(task.job, slot)
+        env = {f"RACE_{name.upper()}": filling[name] for name in ("spec", "record", "progress", "folder")}
+        for given in (self._env, self._per_slot[slot] if self._per_slot else {}):
+            env |= given
+        self._launcher.launch(
+            task.job.id,
+            Command(
+                argv=filled(self._command, task.job, slot),
+                env=env,
+                cwd=(self._cwd or Path.cwd()).absolute(),
+                stdin=folder.spec if reads_stdin(self._command) else None,
+                stdout=folder.stdout,
+                stderr=folder.stderr,
+                lock=folder.lock,
+            ),
+        )
+
+    def _happened(self, task: _Task, event: Event) -> None:
+        if event.kind == "started":
+            task.attempts += 1
+            task.started = time.monotonic()
+            task.locked_since = None
+            if task.asked is not None:  # asked before it had started
+                self._launcher.signal(task.job.id, signal.SIGTERM)
+            return
+        self._leave_slot(task)
+        if event.kind == "busy":
+            self._wait_for_lock(task)
+        elif event.kind == "refused":
+            self._conclude(
+                task, self._broken(task, "failed", f"cannot start {self._command[0]!r}: {event.why}")
+            )
+        else:
+            if task.started is None:  # the warden was killed before it could say that it had started it
+                task.attempts += 1
+            self._ended(task, event.code)
+
+    def _wait_for_lock(self, task: _Task) -> None:
+        now = time.monotonic()
+        task.locked_since = task.locked_since if task.locked_since is not None else now
+        if now - task.locked_since >= self.limits.lock_wait:
+            reason = f"another process has been running in {task.folder.path} for {self.limits.lock_wait:g} s"
+            self._conclude(task, self._broken(task, "failed", reason))
+            return
+        task.not_before = now + 0.2
+
+    def _ended(self, task: _Task, code: int) -> None:
+        try:
+            if code == 0:
+                record = charged(read_result(task.job, evidence=self._evidence), task.job, task.attempts)
+                self._conclude(task, record, code)
+                return
+            why = _in_words(code) + _quoted(last_line(task.folder.stderr))
+        except RefusedResult as refused:
+            why = f"exit code 0, but {refused}" if task.asked is None else str(refused)
+        if task.asked is not None:
+            self._conclude(task, self._broken(task, *task.asked), code)
+        elif code in (0, *HOPELESS_CODES) or task.attempts > self.limits.retries:
+            tried = f" (attempt {task.attempts} of {self.limits.retries + 1})" if self.limits.retries else ""
+            self._conclude(task, self._broken(task, "failed", why + tried), code)
+        else:
+            task.started = None
+            task.not_before = time.monotonic() + self.limits.retry_wait * 2 ** min(task.attempts - 1, 20)
+            self._note(task, f"{why}; trying again")
+
+    def _broken(self, task: _Task, status: Status, reason: str, flag: str = "") -> PilotRecord:
+        flags = (flag,) if flag else ()
+        return broken_record(
+            task.job, status, reason, evidence=self._evidence, flags=flags, started=task.attempts > 0
+        )
+
+    def _conclude(self, task: _Task, record: PilotRecord, code: int | None = None) -> None:
+        self._leave_slot(task)
+        seconds = 0.0 if task.first_start is None else time.monotonic() - task.first_start
+        record = signed(
+            record, name=self.name, attempts=task.attempts, seconds=round(seconds, 3), exit_code=code
+        )
+        del self._tasks[task.job.id]
+        self._done.append(Outcome(task.job, record, seconds, task.attempts))
+        try:
+            task.folder.keep(record)
+        except CannotDo as error:
+            # The record itself goes to the caller; the folder's copy only spares a rerun.
+            self._note(task, str(error))
+
+    def _leave_slot(self, task: _Task) -> None:
+        if task.slot is not None:
+            self._free.append(task.slot)
+            task.slot = None
+
+    def _next_deadline(self) -> float:
+        """When something is due by itself, at the latest in a second."""
+        now = time.monotonic()
+        times = [now + 1.0]
+        for task in self._tasks.values():
+            if task.slot is None and task.not_before > now:
+                times.append(task.not_before)
+            elif task.kill_at is not None and not task.killed:
+                times.append(task.kill_at)
+            elif task.started is not None and self.limits.timeout is not None and task.asked is None:
+                times.append(task.started + self.limits.timeout)
+        return min(times)
+
+    def _readings(self, job: Job) -> Readings | None:
+        task = self._tasks.get(job.id)
+        if task is None:
+            return None
+        fresh = readings_of(task.folder)
+        if task.readings is None or type(task.readings) is not type(fresh):
+            task.readings = fresh
+        return task.readings
+
+    def _note(self, task: _Task, text: str) -> None:
+        """A line in the job's stderr.log, where people look."""
+        try:
+            with task.folder.stderr.open("a", encoding="utf-8") as log:
+                log.write(f"--- executor, attempt {task.attempts}: {text}\n")
+        except OSError:
+            # The folder is unwritable, which `_conclude` reports in the record's stead.
+            return
+
+
+def _in_words(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def _quoted(line: str) -> str:
+    return f": {line}" if line else ""
+
+
+def cores() -> int:
+    """CPU cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

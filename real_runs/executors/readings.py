@@ -1,0 +1,227 @@
+"""What a running pilot lets us see: FLOPs spent and learning curves, read from its folder.
+
+A real run of ours has a ledger and checkpoints in ``run/``. Any other runner may append lines to ``progress.jsonl``:
+
+    {"flops": 2.5e15, "step": 40, "values": {"native": [0.41, 0.012]}}
+
+``flops`` is what its current weights cost so far (a number, or an object by ``search``, ``learning`` and ``reward``),
+``values`` holds pairs of value and standard error by target, and everything but ``flops`` may be missing. Increases are
+summed up. Where the number falls, the runner went back to a checkpoint and goes on from there, so a runner that
+restarts writes a first line with what it restarts from; what it does again is counted again, as it is spent again.
+A torn or unreadable line is skipped and counted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from race.allocation import Allocation
+from race.errors import CannotDo, InvalidInput
+from race.records import Curve
+from real_runs.executors.folder import JobFolder
+from real_runs.ledger import read_ledger
+
+PHASES = ("search", "learning", "reward")
+_STEP, _FLOPS, _VALUE, _SE = "step", "flops", "value", "se"
+
+
+@dataclass
+class Lines:
+    """The complete lines of a growing JSONL file, each handed out once."""
+
+    path: Path
+    unreadable: int = 0
+    _offset: int = 0
+
+    def new(self) -> list[dict[str, Any]]:
+        """Objects on lines that came since the last call; a line without its end yet is left for the next one."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except OSError:
+            # Not there yet, or not visible from this machine: nothing is known, which is what the caller says.
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        found = []
+        for raw in whole.splitlines():
+            try:
+                line = json.loads(raw)
+            except (ValueError, RecursionError):
+                line = None
+            if isinstance(line, dict):
+                found.append(line)
+            elif raw.strip():
+                self.unreadable += 1
+        return found
+
+
+@dataclass
+class Points:
+    """Curves under construction; a point at or before the last step (done again after a crash) is left out."""
+
+    by_target: dict[str, list[tuple[int, float, float, float]]] = field(default_factory=dict)
+
+    def add(self, target: str, step: int, flops: float, value: float, se: float) -> None:
+        """One more point."""
+        points = self.by_target.setdefault(target, [])
+        if not points or (step > points[-1][0] and flops >= points[-1][1]):
+            points.append((step, flops, value, se))
+
+    def curves(self) -> dict[str, Curve]:
+        """As records hold them; points that a `Curve` refuses are none."""
+        found = {}
+        for target, points in self.by_target.items():
+            try:
+                found[target] = Curve(*(tuple(column) for column in zip(*points, strict=True)))
+            except InvalidInput:
+                continue
+        return found
+
+
+class RunReadings:
+    """Of a real run of ours."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._run = folder.run
+        self._lines = Lines(folder.run / "ledger.jsonl")
+        self._spent: float | None = None
+        self._curves: dict[str, Curve] = {}
+        self._read_from: str | None = None
+        self.steps = 0
+
+    def spent(self) -> float | None:
+        """FLOPs of every phase that has ended, lost work included, evaluation not."""
+        for line in self._lines.new():
+            if line.get("event") == "end" and line.get("phase") != "eval":
+                self._spent = (self._spent or 0) + line["flops"]
+            elif line.get("event") == "attempt":
+                self._spent = self._spent or 0
+            elif line.get("event") == "step":
+                self.steps = max(self.steps, line["step"])
+        return self._spent
+
+    def curves(self) -> dict[str, Curve]:
+        """Of the newest checkpoint; those read before when it vanished meanwhile (only the newest two are kept)."""
+        try:
+            names = sorted(
+                p.name for p in (self._run / "checkpoints").iterdir() if p.name.startswith("step-")
+            )
+        except OSError:
+            return self._curves
+        for name in reversed(names):
+            if name == self._read_from:
+                break
+            folder = self._run / "checkpoints" / name
+            if not (folder / "COMPLETE").exists():
+                continue
+            try:
+                state = json.loads((folder / "state.json").read_bytes())
+            except (OSError, ValueError):
+                continue
+            self._curves = {target: _columns(curve) for target, curve in state["curves"].items()}
+            self._read_from = name
+            break
+        return self._curves
+
+    def bill(self) -> Allocation:
+        """Everything spent, by phase; a phase that was cut off is charged at its bound. For a run that has ended."""
+        view = read_ledger(self._run / "ledger.jsonl")
+        return view.useful.allocation + view.lost.allocation
+
+
+class ForeignReadings:
+    """Of a runner that writes ``progress.jsonl``, or does not."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._lines = Lines(folder.progress)
+        self._last = dict.fromkeys((*PHASES, "all"), 0.0)
+        self._sums = dict.fromkeys((*PHASES, "all"), 0.0)
+        self._known = False
+        self._points = Points()
+        self.steps = 0
+
+    def spent(self) -> float | None:
+        """FLOPs spent so far, lost work included."""
+        self._read()
+        return sum(self._sums.values()) if self._known else None
+
+    def curves(self) -> dict[str, Curve]:
+        """What it has measured so far."""
+        self._read()
+        return self._points.curves()
+
+    def bill(self) -> Allocation | float:
+        """Everything spent, by phase if the runner said so, else as one number."""
+        self._read()
+        if self._sums["all"] or not self._known:
+            return sum(self._sums.values())
+        return Allocation(*(self._sums[phase] for phase in PHASES))
+
+    def _read(self) -> None:
+        for line in self._lines.new():
+            flops = line.get("flops")
+            now: Mapping[str, Any] = flops if isinstance(flops, Mapping) else {"all": flops}
+            if not now or any(name not in self._last or not _amount(n) for name, n in now.items()):
+                self._lines.unreadable += 1
+                continue
+            self._known = True
+            for name, amount in now.items():
+                self._sums[name] += max(0.0, amount - self._last[name])
+                self._last[name] = float(amount)
+            step, values = line.get("step"), line.get("values")
+            if not _amount(step) or not isinstance(step, int):
+                continue
+            self.steps = max(self.steps, step)
+            for target, pair in values.items() if isinstance(values, Mapping) else ():
+                if isinstance(pair, list) and len(pair) == 2 and all(map(_amount, pair)) and max(pair) <= 1:
+                    self._points.add(target, step, sum(self._last.values()), float(pair[0]), float(pair[1]))
+
+
+Readings = RunReadings | ForeignReadings
+
+
+def readings_of(folder: JobFolder) -> Readings:
+    """Whichever of the two the folder is for."""
+    return RunReadings(folder) if folder.run.exists() else ForeignReadings(folder)
+
+
+def bill(folder: JobFolder, shares: Mapping[str, float]) -> tuple[Allocation, bool]:
+    """What a job has spent in all, and whether anything is known about it.
+
+    Parameters
+    ----------
+    shares
+        By phase, for a runner that tells only a total.
+    """
+    readings = readings_of(folder)
+    # Our runs write their ledger before they spend anything.
+    known = isinstance(readings, RunReadings) or readings.spent() is not None
+    try:
+        found = readings.bill()
+    except CannotDo:
+        return Allocation(0, 0, 0), False
+    if isinstance(found, Allocation):
+        return found, known
+    return Allocation(*(found * shares[phase] for phase in PHASES)), known
+
+
+def _amount(value: Any) -> bool:
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and 0 <= value < 1e31
+        and math.isfinite(value)
+    )
+
+
+def _columns(curve: Mapping[str, Any]) -> Curve:
+    return Curve(
+        tuple(int(s) for s in curve[_STEP]), tuple(curve[_FLOPS]), tuple(curve[_VALUE]), tuple(curve[_SE])
+    )  # fmt: skip
