@@ -52,6 +52,7 @@ class Ensemble:
         self._tables: OrderedDict[tuple[bytes, str], FloatArray] = OrderedDict()
         self._bases: dict[tuple[bytes, str], FloatArray] = {}
         self._curves: OrderedDict[tuple[bytes, str], FloatArray] = OrderedDict()
+        self._collapses: OrderedDict[tuple[bytes, str], FloatArray] = OrderedDict()
 
     def at(self, settings: Settings, target: str) -> FloatArray:
         """Latents at each setting's budget, shape (W, n)."""
@@ -97,10 +98,15 @@ class Ensemble:
 
     def collapse(self, settings: Settings) -> FloatArray:
         """Probability in every world that a run collapses before its budget is spent, shape (W, n)."""
-        out = np.empty((len(self.worlds), len(settings)))
-        for mine, warped in self._groups(settings):
-            out[mine] = collapse_probability(self.worlds[mine], warped)
-        return out
+        key = (b"".join(_rows(settings)), "collapse")
+        if key not in self._collapses:
+            out = np.empty((len(self.worlds), len(settings)))
+            for mine, warped in self._groups(settings):
+                out[mine] = collapse_probability(self.worlds[mine], warped)
+            self._collapses[key] = out
+        self._collapses.move_to_end(key)
+        self._forget(self._collapses)
+        return self._collapses[key]
 
     def _groups(self, settings: Settings) -> Iterator[tuple[IntArray, Settings]]:
         """Worlds of one warp, and the settings as they live them."""
