@@ -5,8 +5,11 @@ c moves the means by s_dc Z, Z ~ N(0, 1) (`planner.acquisition`), so the probabi
 which another model or regime comes out on top, times the probability that the pilot does not collapse. The smallest
 |Z| that flips says what the pilot would have to show.
 
-This is not the acquisition: a pilot that flips between two settings of equal value is worth nothing to the planner,
-and is still what someone who has to defend the decision wants to know about.
+Coming out on top by next to nothing is no change of mind: on a flat top every pilot would flip between neighbours.
+The other decision has to be ahead by `MARGIN`, half a point of a score.
+
+This is not the acquisition: that weighs a flip by what it gains, and asks about sequences of pilots. This answers
+what someone who has to defend the decision is asked.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from surrogate import Surrogate
 from surrogate.link import to_value
 
 OUTCOMES = 201
+MARGIN = 0.005
 _Z = np.array([NormalDist().inv_cdf((i + 0.5) / OUTCOMES) for i in range(OUTCOMES)])
 
 
@@ -38,7 +42,7 @@ class MindChanger:
     Attributes
     ----------
     probability
-        That the decision is another one after this pilot.
+        That another decision is ahead by `MARGIN` after this pilot.
     to
         ``(model, regime)`` it would most likely flip to; the present one where nothing flips it.
     expected
@@ -95,13 +99,13 @@ def change_of_mind(
     spread = np.sqrt(np.maximum(np.diag(beliefs.cov)[decisions:], 0.0) + beliefs.noise)
     swing = beliefs.slope[:, None] * beliefs.cov[:decisions, decisions:] / np.maximum(spread, 1e-9)
     labels, names = _labels(on)
-    now = labels[int(beliefs.mean.argmax())]
+    now = int(labels[int(beliefs.mean.argmax())])
     latent = surrogate.state.posterior.mean(surrogate.points(table, space.target))
     found = []
     for c, cell in enumerate(cells):
-        after = labels[(beliefs.mean[:, None] + swing[:, c, None] * _Z).argmax(axis=0)]
+        outcomes = beliefs.mean[:, None] + swing[:, c, None] * _Z
         belief = float(latent[c]), float(spread[c]), float(beliefs.healthy[c])
-        found.append(_changer(space, cell, after, now, names, *belief))
+        found.append(_changer(space, cell, _tops(outcomes, labels, len(names)), now, names, *belief))
     return _best(found, count)
 
 
@@ -115,23 +119,29 @@ def _labels(on: BudgetSlice) -> tuple[np.ndarray, list[tuple[str, str]]]:
     return np.array([names.index(name) for name in each]), names
 
 
+def _tops(outcomes: FloatArray, labels: np.ndarray, count: int) -> FloatArray:
+    """Best value of every decision under every outcome, shape (decisions, OUTCOMES)."""
+    return np.array([outcomes[labels == label].max(axis=0) for label in range(count)])
+
+
 def _changer(
     space: PilotSpace,
     cell: Cell,
-    after: FloatArray,
+    tops: FloatArray,
     now: int,
     names: Sequence[tuple[str, str]],
     latent: float,
     spread: float,
     healthy: float,
 ) -> MindChanger:
-    flips = np.flatnonzero(after != now)
+    after = tops.argmax(axis=0)
+    flips = np.flatnonzero((after != now) & (tops.max(axis=0) >= tops[now] + MARGIN))
     ends = to_value(latent + spread * np.array([_Z[0], *np.array([-1.645, 0.0, 1.645]), _Z[-1]]))
     threshold: float | None = None
     above: bool | None = None
     to = now
     if len(flips):
-        counts = np.bincount(after[flips].astype(int), minlength=len(names))
+        counts = np.bincount(after[flips], minlength=len(names))
         to = int(counts.argmax())
         nearest = flips[int(np.abs(_Z[flips]).argmin())]
         above, threshold = bool(_Z[nearest] > 0), float(to_value(latent + spread * _Z[nearest]))

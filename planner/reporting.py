@@ -25,7 +25,6 @@ from race.ladder import DEFAULT_LADDER, Ladder, ladder
 from race.recipe import MAX_UPDATE_RATIO, MIN_UPDATE_RATIO, Recipe
 from race.records import PilotRecord
 from race.reports.data import Line, ReportData, Run, Scored, Slice, WhatIf
-from race.units import format_flops
 from surrogate import Surrogate
 from surrogate.grid import what_if_grid
 from surrogate.optimum import DRAWS, Interval

@@ -18,7 +18,7 @@ from typing import Any
 from race.errors import CannotDo
 from race.reports.data import ReportData, Run
 from race.reports.payload import MAX_CURVES, embed, evenly, payload
-from race.reports.words import evidence_words, gaps, headline, plain, would_flip
+from race.reports.words import evidence_words, gaps, headline, plain, three, would_flip
 from race.units import format_flops
 
 MAX_ROWS = 200  # of the evidence table
@@ -172,7 +172,7 @@ def _cost_rows(cost: Any) -> list[tuple[str, str]]:
         return []
 
     def span(value: Any) -> str:
-        return f"{value['point']:,.3g} ({value['lo']:,.3g} to {value['hi']:,.3g})"
+        return f"{three(value['point'])} ({three(value['lo'])} to {three(value['hi'])})"
 
     dollars = span(cost["dollars"]) if cost["dollars"] else "no dated price known"
     return [
@@ -188,7 +188,8 @@ def _minds(data: ReportData) -> str:
     if not data.minds:
         return head + "<p>The pilot budget, a tenth of this budget, pays for no pilot.</p>"
     if data.minds[0]["probability"] < 0.005:
-        return head + f"<p>No single pilot of up to {format_flops(max(m['budget'] for m in data.minds))} FLOPs would.</p>"
+        largest = format_flops(max(m["budget"] for m in data.minds))
+        return head + f"<p>No single pilot of up to {largest} FLOPs would.</p>"
     rows = [
         [
             plain(m["model"]),
@@ -230,10 +231,12 @@ def _evidence(data: ReportData, used: int) -> str:
                 format_flops(run.flops), f"{run.steps:,}", ends or "no curve", health, "yes" if run.used else "no",
             ]
         )  # fmt: skip
-    names = ["Record", "Model", "Reward", "Evidence", "ρ", "σ", "φ", "FLOPs", "Steps", "First → last", "Health", "Fitted"]
+    names = ["Record", "Model", "Reward", "Evidence", "ρ", "σ", "φ", "FLOPs", "Steps"]
+    names += ["First → last", "Health", "Fitted"]
     total = len(data.runs)
     shown = "" if total <= MAX_ROWS else f" {MAX_ROWS} of them are listed, evenly chosen."
-    counted = f"{total} record{'s' if total != 1 else ''} in {plain(data.store)}, of which {used} entered the fit.{shown}"
+    records = f"{total} record{'s' if total != 1 else ''}"
+    counted = f"{records} in {plain(data.store)}, of which {used} entered the fit.{shown}"
     missing = "".join(f"<li>{escape(text)}</li>" for text in gaps(data.runs, data.targets))
     return (
         f"<p>{escape(counted)}</p>"

@@ -17,7 +17,7 @@ import numpy as np
 from race.allocation import Allocation
 from race.hardware import find_gpu, gpu_names, hardware_cost
 from race.reports.data import ReportData, Run, Scored, Slice, WhatIf
-from race.reports.words import plain
+from race.reports.words import budget_text, plain
 
 MAX_CURVES = 150  # learning curves drawn; more are a grey mass
 MAX_CHECKS = 400
@@ -129,7 +129,7 @@ def _what_if(grid: WhatIf) -> dict[str, Any]:
     return {
         "targets": list(grid.targets),
         "models": [{"name": name, "params": params} for name, params in grid.models],
-        "budgets": [{"flops": b, "text": str(b)} for b in grid.budgets],
+        "budgets": [{"flops": b, "text": budget_text(b)} for b in grid.budgets],
         "rhos": list(grid.rhos),
         "level": grid.level,
         "variants": [_scored(v) for v in grid.variants],

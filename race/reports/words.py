@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from race.reports.data import ReportData, Run
-from race.units import format_flops
+from race.units import format_flops, parse_budget
 
 
 def plain(text: str, limit: int = 200) -> str:
     """One printable line of at most ``limit`` characters: names from records may hold newlines and worse."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def three(x: float) -> str:
+    """Three significant digits, without an exponent where people would not write one."""
+    if x == 0:
+        return "0"
+    if abs(x) >= 1e6 or abs(x) < 1e-3:
+        return f"{float(f'{x:.3g}'):g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
+    rounded = float(f"{x:.3g}")
+    digits = max(0, 2 - math.floor(math.log10(abs(rounded))))
+    return f"{rounded:,.{digits}f}"
+
+
+def budget_text(flops: int) -> str:
+    """A budget as short as it can be typed without changing it."""
+    short = format_flops(flops)
+    return short if parse_budget(short) == flops else str(flops)
 
 
 def headline(data: ReportData) -> str:

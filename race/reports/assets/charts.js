@@ -44,14 +44,17 @@ function draw(element, traces, layout) {
   return Plotly.react(element, traces, frame(layout), { displayModeBar: false, responsive: true });
 }
 
-// FLOPs as 1e17 and not as 100P.
+// FLOPs as 1e17 and not as 100P; decades if three of them fit, else thirds of decades, else finer.
 function flopsAxis(values) {
-  const ticks = [];
-  const low = Math.floor(Math.log10(Math.min(...values)));
-  const high = Math.ceil(Math.log10(Math.max(...values)));
-  for (let e = low; e <= high; e += 1) ticks.push(10 ** e);
-  if (high - low < 2) for (let e = low; e <= high; e += 1) ticks.push(3 * 10 ** e);
-  ticks.sort((a, b) => a - b);
+  const low = Math.min(...values) / 1.15;
+  const high = Math.max(...values) * 1.15;
+  let ticks = [];
+  for (const steps of [[1], [1, 3], [1, 2, 5], [1, 2, 3, 5, 7]]) {
+    ticks = [];
+    for (let e = Math.floor(Math.log10(low)); e <= Math.log10(high); e += 1) for (const m of steps) ticks.push(m * 10 ** e);
+    ticks = ticks.filter((t) => t >= low && t <= high);
+    if (ticks.length >= 3) break;
+  }
   return { type: "log", tickvals: ticks, ticktext: ticks.map(formatFlops), title: { text: "FLOPs" } };
 }
 
@@ -112,6 +115,7 @@ function drawPanels(data, target, host) {
   const all = every.concat(ends);
   const low = Math.max(0, Math.min(...all) - 0.03);
   const high = Math.min(1.01, Math.max(...all) + 0.03);
+  host.style.setProperty("--columns", slices.length <= 4 ? Math.max(slices.length, 1) : 3);
   slices.forEach((slice, i) => {
     let div = host.children[i];
     if (!div) {
@@ -131,6 +135,7 @@ function drawPanels(data, target, host) {
     });
   });
   while (host.children.length > slices.length) host.lastChild.remove();
+
 }
 
 function drawStar(data, target) {
@@ -239,7 +244,7 @@ function drawCurves(data, target) {
   });
   const xs = shown.flatMap((c) => c.points[target].flops.filter((x) => x > 0));
   draw(document.getElementById("chart-curves"), traces, {
-    xaxis: xs.length ? flopsAxis(xs) : { title: { text: "FLOPs" } }, yaxis: { title: { text: label(target) }, rangemode: "tozero" },
+    xaxis: xs.length ? flopsAxis(xs) : { title: { text: "FLOPs" } }, yaxis: { title: { text: label(target) } },
     annotations: shown.length ? [] : [nothing(`no record has a curve of ${target}`)],
   });
 }

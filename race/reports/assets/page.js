@@ -251,31 +251,34 @@ function legend() {
 
 function starTable(target) {
   const slices = DATA.slices.filter((s) => s.target === target).sort((a, b) => a.budget - b.budget);
-  const names = DATA.models.map((m) => m.name);
   const range = (r) => `${r.mean.toFixed(2)} (${r.lo.toFixed(2)} to ${r.hi.toFixed(2)})`;
-  const head = ["FLOPs", "ρ*", "regime", ...names.map((n) => `ρ* of ${n} alone · P(best)`)];
-  const rows = slices.map((s) => {
-    const [regime, p] = Object.entries(s.regimes).reduce((a, b) => (b[1] > a[1] ? b : a));
-    const each = names.map((n) => {
-      const line = s.lines.find((l) => l.model === n);
-      return line ? `${range(line.star)} · ${line.probability.toFixed(2)}` : "budget below one step";
-    });
-    return [formatFlops(s.budget), range(s.star), `${regime} ${p.toFixed(2)}`, ...each];
-  });
-  const row = (cells, tag) => {
+  const row = (cells, tag, kind) => {
     const tr = document.createElement("tr");
-    for (const cell of cells) {
+    if (kind) tr.className = kind;
+    tr.append(...cells.map((cell) => {
       const td = document.createElement(tag);
       td.textContent = cell;
       if (tag === "th") td.scope = "col";
-      tr.append(td);
-    }
+      return td;
+    }));
     return tr;
   };
+  const rows = slices.flatMap((s) => {
+    const regimes = Object.entries(s.regimes).filter((e) => e[1] >= 0.005).sort((a, b) => b[1] - a[1]);
+    const said = regimes.map(([name, p]) => `${name} ${p.toFixed(2)}`).join(", ");
+    const all = row([formatFlops(s.budget), "all models", range(s.star), "", said], "td", "lead-row");
+    const each = DATA.models.map((model) => {
+      const line = s.lines.find((l) => l.model === model.name);
+      return line
+        ? row(["", model.name, range(line.star), line.probability.toFixed(2), ""], "td")
+        : row(["", model.name, "the budget is below one step", "", ""], "td");
+    });
+    return [all, ...each];
+  });
   const thead = document.createElement("thead");
-  thead.append(row(head, "th"));
+  thead.append(row(["FLOPs", "Optimum over", "ρ* (90 %)", "P(best)", "Regime"], "th"));
   const tbody = document.createElement("tbody");
-  tbody.append(...rows.map((cells) => row(cells, "td")));
+  tbody.append(...rows);
   byId("star-table").replaceChildren(thead, tbody);
 }
 
