@@ -89,8 +89,12 @@ class LiveRun:
     def _numbers(self, progress: Progress) -> list[tuple[str, str]]:
         kl = f"{progress.metrics.get('kl', 0.0):.4f}" if self._spec.recipe.kl else "off"
         reward = f"{progress.metrics['reward']:.3f}" if "reward" in progress.metrics else "-"
+        # Beside a reward that is not itself the verdict: what it is worth.
+        accuracy = progress.metrics.get("reward/accuracy")
+        shown = accuracy is not None and self._spec.recipe.reward != "sparse"
+        right = [("accuracy", f"{accuracy:.3f}")] if shown else []
         heldout = [(f"held-out {target}", f"{value:.3f}") for target, value in progress.values.items()]
-        return [("reward", reward), ("KL", kl), *heldout]
+        return [("reward", reward), *right, ("KL", kl), *heldout]
 
     def _table(self, progress: Progress) -> Any:
         from rich.console import Group

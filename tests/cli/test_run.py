@@ -77,6 +77,24 @@ def test_a_nano_run_end_to_end(race: Race, tmp_path: Path) -> None:
     refuses(race(*command, "--reward", "structured"), 2, "reward", "another folder")
 
 
+def test_true_accuracy_beside_a_learned_reward(race: Race, tmp_path: Path) -> None:
+    result = race("run", "--model", "nano-s", "--reward", "prm", "--monitor", "none", "--set", "eval_problems=20",
+                  "--set", "threads=1", "--set", "eval_points=2", "--budget", "2e10", "--out", tmp_path,
+                  "--json")  # fmt: skip
+    assert result.code == 0, result.err
+    assert "accuracy 0." in result.err
+    rows = result.json["provenance"]["training"]
+    assert len(rows) == 2
+    for row in rows:
+        assert {"reward", "prm", "accuracy", "steps_per_completion", "tokens_per_step"} <= set(row)
+    steps = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines() if '"step", ' in line]
+    metrics = [line["metrics"] for line in steps if line["event"] == "step"]
+    assert all({"reward/accuracy", "health/tokens_per_step"} <= set(m) for m in metrics)
+    share = sum(m["reward/accuracy"] * m["prompts"] * 8 for m in metrics) / sum(m["prompts"] * 8 for m in metrics)
+    told = sum(row["accuracy"] * row["completions"] for row in rows) / sum(row["completions"] for row in rows)
+    assert told == pytest.approx(share, abs=0.05)
+
+
 def test_ctrl_c_keeps_every_step_and_the_rest_is_the_same(race: Race, tmp_path: Path) -> None:
     command = (*NANO, "--budget", "2e10", "--json", "--set", "checkpoint_every=1000")
     whole = race(*command, "--out", tmp_path / "whole")
@@ -166,7 +184,7 @@ def test_tensorboard_by_default_where_installed(race: Race, tmp_path: Path) -> N
     assert race(*options, "--budget", "6e9", "--out", tmp_path / "run").code == 0
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     events.Reload()
-    assert {"reward", "heldout/pass@1", "flops/search", "loss"} <= set(events.Tags()["scalars"])
+    assert {"reward", "heldout/pass@1", "flops/search", "loss", "reward/accuracy"} <= set(events.Tags()["scalars"])
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     assert events.Scalars("flops/total")[-1].value == pytest.approx(record["flops"]["total"], rel=1e-6)
 
