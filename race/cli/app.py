@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from race.cli import evals, evidence, flops, plan, query, report, runs
+from race.cli import evals, evidence, fit, flops, plan, query, report, runs, study
 
 app = typer.Typer(
     name="race",
@@ -41,6 +41,7 @@ app.command("simulate")(evidence.simulate)
 app.command("import")(evidence.import_log)
 app.command("run")(runs.run)
 app.command("eval")(evals.evaluate)
-app.command("fit")(query.fit)
+app.command("fit")(fit.fit)
 app.command("query")(query.query)
 app.command("report")(report.report)
+app.add_typer(study.app, name="study")

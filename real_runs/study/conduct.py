@@ -95,6 +95,7 @@ def conduct(
     """
     out = Path(out)
     store = Store(out / "records", create=True)
+    store.add_all([])  # a folder that cannot be written is found out now
     work = _Work(study, executor, store, out / "jobs", tries, told)
     chosen = _chosen_stages(study, stages)
     if rates is not None and not stages:
