@@ -34,12 +34,13 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import PrinterCallback
 
 from race.integrations.trl import ComputeCallback
 from real_runs.nano import NanoTask, load_tokenizer, model_folder
 from real_runs.nano.reading import read_solution
 
-STEPS, PROMPTS, GROUP, LIMIT = 6, 4, 4, 24
+STEPS, PROMPTS, GROUP, LIMIT = 9, 4, 4, 40
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,7 @@ def run_case(case: Case, folder: Path) -> tuple[Any, ComputeCallback, Truth]:
     """Train under the counter."""
     callback = ComputeCallback(attention="full", count="executed")
     trainer = build_trainer(case, folder, [callback])
+    trainer.remove_callback(PrinterCallback)  # the report is what is printed
     with counted(trainer) as truth:
         trainer.train()
     return trainer, callback, truth
