@@ -77,9 +77,10 @@ class Frontier:
         if not residuals:
             raise InvalidInput(f"study: {self.key} has one seed per arm; allowed is at least two in one arm")
         pool = np.concatenate(residuals)
-        return np.stack(
+        drawn: FloatArray = np.stack(
             [found.mean() + rng.choice(pool, (n, found.size)).mean(axis=1) for found in self.values], axis=1
         )
+        return drawn
 
 
 def optimum(rhos: FloatArray, means: FloatArray) -> FloatArray:
@@ -87,7 +88,7 @@ def optimum(rhos: FloatArray, means: FloatArray) -> FloatArray:
     x = np.log(rhos / (1 - rhos))
     top = means.argmax(axis=1)
     inner = np.clip(top, 1, max(len(rhos) - 2, 1))
-    result = rhos[top].astype(float)
+    result: FloatArray = rhos[top].astype(float)
     if len(rhos) < 3:
         return result
     rows = np.arange(len(means))
@@ -98,7 +99,8 @@ def optimum(rhos: FloatArray, means: FloatArray) -> FloatArray:
     bent = (top == inner) & (curvature < 0)
     # The slope at the middle of the left chord, followed down the curvature to zero.
     vertex = (x0 + x1) / 2 - np.divide(left, 2 * curvature, out=np.zeros_like(left), where=bent)
-    return np.where(bent, 1 / (1 + np.exp(-np.clip(vertex, x0, x2))), result)
+    result = np.where(bent, 1 / (1 + np.exp(-np.clip(vertex, x0, x2))), result)
+    return result
 
 
 def frontiers(records: Iterable[PilotRecord], target: str) -> dict[SliceKey, Frontier]:
