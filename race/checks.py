@@ -45,7 +45,8 @@ def check_object(
 
 
 def _number(name: str, value: Any, kinds: tuple[type, ...], what: str, low: float, high: float) -> Any:
+    good = isinstance(value, kinds) and not isinstance(value, bool)
     # The comparison is false for NaN and infinities, and works for ints beyond the range of a float.
-    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+    if not good or not low <= value <= high:
         raise InvalidInput(f"{name}: found {value!r}; allowed is {what} from {low:g} to {high:g}")
     return value
