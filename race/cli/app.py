@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from race.cli import evals, evidence, fit, flops, plan, query, report, runs, study
+from race.cli import evals, evidence, fit, flops, loop, plan, query, report, runs, study
 
 app = typer.Typer(
     name="race",
@@ -40,6 +40,7 @@ app.command("plan")(plan.plan)
 app.command("simulate")(evidence.simulate)
 app.command("import")(evidence.import_log)
 app.command("run")(runs.run)
+app.command("loop")(loop.loop)
 app.command("eval")(evals.evaluate)
 app.command("fit")(fit.fit)
 app.command("query")(query.query)

@@ -163,9 +163,10 @@ def adapter(lora: dict[str, Any] | None) -> str:
 
 def cost_facts(cost: dict[str, Any]) -> Any:
     """GPU-hours, dollars and kWh as ranges."""
+    from race.reports.words import three
 
     def span(value: dict[str, float]) -> str:
-        return f"{value['point']:,.3g}  ({value['lo']:,.3g} to {value['hi']:,.3g})"
+        return f"{three(value['point'])}  ({three(value['lo'])} to {three(value['hi'])})"
 
     return facts(
         ("hardware", f"{cost['count']} x {cost['gpu']}"),

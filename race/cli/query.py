@@ -1,188 +1,215 @@
-"""``race fit`` and ``race query``: save a surrogate, and ask it what-if questions offline."""
+"""``race query``: what-if questions to a saved surrogate, offline."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from race.cli.options import (
-    LadderOption,
+    HardwareOptions,
+    PilotBudgetOption,
     RecipeOptions,
     SeedOption,
-    load_evidence,
+    hardware_options,
+    pilot_flops,
     recipe_options,
     split_targets,
 )
-from race.cli.output import JsonFlag, emit, evidence_of, facts, note, odds_of, table, with_interval
-from race.errors import CannotDo, InvalidInput
+from race.cli.output import JsonFlag, emit
+from race.cli.query_view import render_query, sentences
+from race.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from race.allocation import RunPlan
     from race.ladder import LadderModel
     from race.recipe import Recipe
     from surrogate import Surrogate
+    from surrogate.optimum import Optimum
+
+Row = tuple["LadderModel", "Recipe", int]
+COMPARE = "MODEL@RHO, then optionally ,reward=NAME ,reward-model=NAME ,budget=FLOPS"
 
 
-@recipe_options
-def fit(
-    recipe: RecipeOptions,
-    store: Annotated[list[Path], typer.Argument(help="Folders of records.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", help="Folder to write the surrogate to.")],
-    reward: Annotated[
-        str | None, typer.Option("--reward", help="Reward what-ifs start from; default: the records' own.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option("--target", help="Targets to model, by commas; default: all in evidence.")
-    ] = None,
-    ladder: LadderOption = "qwen2.5",
-    seed: SeedOption = 0,
-    as_json: JsonFlag = False,
-) -> None:
-    """Fit the surrogate to a store and save it; print leave-one-run-out diagnostics."""
-    from race.ladder import ladder as choose_ladder
-    from surrogate import Surrogate
-    from surrogate.files import check_writable
-
-    rungs = choose_ladder(ladder)
-    check_writable(out)
-    records, problems = load_evidence(store)
-    present = sorted({name for record in records for name in record.curves})
-    targets = split_targets(target) if target is not None else present
-    if not targets:
-        raise CannotDo(
-            "store: no record has a learning curve; add pilots that ran, or name --target for the prior"
-        )
-    rewards = [record.spec.reward for record in records]
-    used = recipe.reward(reward, default=max(sorted(set(rewards)), key=rewards.count))
-    fitted = Surrogate.fit(
-        records, ladder=rungs, recipe=recipe.build(rungs.recipe(used)), targets=targets, seed=seed
-    )
-    by_run, by_model = fitted.diagnostics(), fitted.diagnostics(leave_out="model")
-    path = fitted.save(out)
-    data: dict[str, Any] = {
-        "surrogate": str(path),
-        "reward": used,
-        "targets": list(fitted.targets),
-        "evidence": dict(fitted.evidence),
-        "unhealthy": dict(fitted.unhealthy),
-        "diagnostics": {"run": by_run.to_dict(), "model": by_model.to_dict()},
-        "notes": list(fitted.notes),
-        "skipped": problems,
-    }
-    emit(data, as_json, lambda console: _render_fit(console, data))
-    for problem in problems:
-        note(f"skipped {problem}")
-
-
-def _render_fit(console: Console, data: dict[str, Any]) -> None:
-    counts = ", ".join(f"{n} {kind}" for kind, n in data["evidence"].items() if n) or "none"
-    console.print(f"[bold]Surrogate saved to {data['surrogate']}[/bold]  (evidence: {counts})")
-    rows = table(
-        [
-            "left out",
-            ("checks", "right"),
-            ("90 % intervals cover", "right"),
-            ("error", "right"),
-            ("spread", "right"),
-        ]
-    )
-    for name, found in data["diagnostics"].items():
-        if found["count"]:
-            rows.add_row(
-                f"one {name}",
-                str(found["count"]),
-                f"{found['coverage']:.0%}",
-                f"{found['rmse']:.3f}",
-                f"{found['spread']:.3f}",
-            )
-        else:
-            rows.add_row(f"one {name}", "0", "-", "-", "-")
-    console.print(rows)
-    console.print(
-        "error: root mean square of predicting the end of a run it was not shown; spread: of the runs themselves",
-        style="dim",
-    )
-    for line in data["notes"]:
-        console.print(f"- {line}", style="dim")
-
-
+@hardware_options
 @recipe_options
 def query(
     recipe: RecipeOptions,
+    hardware: HardwareOptions,
     surrogate: Annotated[Path, typer.Argument(help="Folder that race fit wrote.")],
     budget: Annotated[str, typer.Option("--budget", help="FLOPs of the run asked about.")],
     reward: Annotated[
         str | None, typer.Option("--reward", help="Reward system; default: the surrogate's own.")
     ] = None,
     target: Annotated[
-        str | None, typer.Option("--target", help="One target; default: the first one fitted.")
+        str | None,
+        typer.Option("--target", help="Default: the first one fitted. Several by commas: their trade-off."),
     ] = None,
     model: Annotated[str | None, typer.Option("--model", help="Ask about one model only.")] = None,
     rho: Annotated[float | None, typer.Option("--rho", help="Ask about one update fraction only.")] = None,
     compare: Annotated[
         list[str] | None,
-        typer.Option("--compare", help="MODEL@RHO: probability that it beats the setting asked about."),
+        typer.Option(
+            "--compare", help=f"{COMPARE}: probability that it beats the setting asked about; may be repeated."
+        ),
     ] = None,
+    argmax: Annotated[bool, typer.Option("--argmax", help="The best setting of every model.")] = False,
+    change_mind: Annotated[
+        bool,
+        typer.Option("--change-mind", help="Which pilot, at what cost, would most likely flip the decision."),
+    ] = False,
+    pilot_budget: PilotBudgetOption = "10%",
     seed: SeedOption = 0,
     as_json: JsonFlag = False,
 ) -> None:
-    """What-if on a saved surrogate, offline: value, rho*, regime, comparisons."""
-    from race.simulator import Settings
+    """What-if on a saved surrogate, offline: value, rho*, regime, cost, comparisons, trade-offs."""
     from race.units import parse_budget
     from surrogate import Surrogate
-    from surrogate.optimum import DRAWS, optimum
 
+    hardware.check()
+    if argmax and rho is not None:
+        raise InvalidInput("argmax: given with --rho, which leaves nothing to choose; drop one")
     loaded = Surrogate.load(surrogate)
     flops = parse_budget(budget)
-    targets = split_targets(target) if target is not None else loaded.targets[:1]
-    if len(targets) != 1:
-        raise InvalidInput(f"target: found {len(targets)} targets; allowed is one at a time")
+    targets = split_targets(target) if target is not None else list(loaded.targets[:1])
     # What-ifs start from the recipe that was fitted; only what is said here differs from it.
     asked_reward = recipe.reward(reward, default=loaded.recipe.reward)
     template = recipe.build(loaded.ladder.under(loaded.recipe, asked_reward))
-    best = optimum(
-        loaded,
-        budget=flops,
-        target=targets[0],
-        models=None if model is None else [model],
-        recipe=template,
-        seed=seed,
-    )
+    models = None if model is None else [model]
+    question = Question(loaded, template, flops, targets, models, seed)
+    best = question.optimum(targets[0])
     asked = setting(
         loaded, template, model or best.model, best.recommended_rho if rho is None else rho, flops
     )
     others = [parse_setting(loaded, template, text, flops) for text in compare or []]
-    values = loaded.sample(Settings.build([asked, *others]), targets[0], draws=DRAWS, seed=seed)
+    plan = _sized(asked)
     data: dict[str, Any] = {
         "budget": flops,
         "reward": template.reward,
         "target": targets[0],
         "setting": _describe(asked),
-        "value": _summary(values[:, 0]),
+        "recipe": plan.to_dict(),
+        "flops": {**plan.flops.to_dict(), "shares": plan.flops.shares},
+        "value": question.value(asked, targets[0]),
         "rho_star": best.rho.to_dict(),
         "regime": {"label": best.regime, "probabilities": dict(best.regimes)},
         "models": {m.model: m.probability for m in best.models},
-        "compare": [
+        "compare": question.compare(asked, others),
+        "evidence": dict(loaded.evidence),
+        "notes": [*loaded.notes, *best.notes, *_scale_note(targets[0], template, others)],
+    }
+    cost = hardware.cost(plan.flops)
+    if cost is not None:
+        data["cost"] = cost.to_dict()
+    if argmax:
+        data["argmax"] = question.argmax(best)
+    if len(targets) > 1:
+        data["targets"] = {name: question.trade_off(asked, name) for name in targets}
+    if change_mind:
+        data["change_mind"] = question.minds(pilot_flops(pilot_budget, flops))
+    data["sentences"] = sentences(data)
+    emit(data, as_json, lambda console: render_query(console, data))
+
+
+@dataclass(frozen=True)
+class Question:
+    """One surrogate, one recipe, one budget: what every answer below shares."""
+
+    surrogate: Surrogate
+    recipe: Recipe
+    budget: int
+    targets: list[str]
+    models: list[str] | None
+    seed: int
+
+    def optimum(self, target: str) -> Optimum:
+        """Where the slice peaks."""
+        from surrogate.optimum import optimum
+
+        return optimum(
+            self.surrogate,
+            budget=self.budget,
+            target=target,
+            models=self.models,
+            recipe=self.recipe,
+            seed=self.seed,
+        )
+
+    def value(self, row: Row, target: str) -> dict[str, float]:
+        """Expected value with its 90 % interval: exact, so that any two askers get the same digits."""
+        from race.simulator import Settings
+
+        found = self.surrogate.predict(Settings.build([row]), target)
+        return {"mean": float(found.mean[0]), "lo": float(found.lo[0]), "hi": float(found.hi[0])}
+
+    def compare(self, asked: Row, others: list[Row]) -> list[dict[str, Any]]:
+        """Each of ``others`` against ``asked`` within joint draws."""
+        from race.simulator import Settings
+        from surrogate.optimum import DRAWS
+
+        if not others:
+            return []
+        rows = Settings.build([asked, *others])
+        draws = self.surrogate.sample(rows, self.targets[0], draws=DRAWS, seed=self.seed)
+        return [
             {
                 **_describe(row),
-                "value": _summary(values[:, i]),
-                "difference": _summary(values[:, i] - values[:, 0]),
-                "probability_better": _better(values[:, i] - values[:, 0]),
+                "reward": row[1].reward,
+                "budget": row[2],
+                "value": self.value(row, self.targets[0]),
+                "difference": _summary(draws[:, i] - draws[:, 0]),
+                "probability_better": _better(draws[:, i] - draws[:, 0]),
             }
             for i, row in enumerate(others, start=1)
-        ],
-        "evidence": dict(loaded.evidence),
-        "notes": [*loaded.notes, *best.notes],
-    }
-    emit(data, as_json, lambda console: _render_query(console, data))
+        ]
+
+    def argmax(self, best: Optimum) -> list[dict[str, Any]]:
+        """The best setting of every model, the best of all first."""
+        out = []
+        for found in best.models:
+            row = setting(self.surrogate, self.recipe, found.model, found.best_rho, self.budget)
+            out.append(
+                {
+                    **_describe(row),
+                    "value": self.value(row, self.targets[0]),
+                    "probability_best": found.probability,
+                    "rho_star": found.rho.to_dict(),
+                    "near": {"lo": best.near[0], "hi": best.near[1]} if found.model == best.model else None,
+                }
+            )
+        return sorted(out, key=lambda one: -one["value"]["mean"])
+
+    def trade_off(self, asked: Row, target: str) -> dict[str, Any]:
+        """The setting asked about under another target, and what that target would choose."""
+        best = self.optimum(target)
+        own = setting(self.surrogate, self.recipe, best.model, best.recommended_rho, self.budget)
+        here, there = self.value(asked, target), self.value(own, target)
+        return {
+            "value": here,
+            "best": {**_describe(own), "value": there},
+            "loss": max(0.0, there["mean"] - here["mean"]),
+            "regime": {"label": best.regime, "probabilities": dict(best.regimes)},
+        }
+
+    def minds(self, pilots: int) -> list[dict[str, Any]]:
+        """Pilots that could flip the decision, likeliest first."""
+        from planner.change_of_mind import change_of_mind
+        from planner.space import PilotSpace
+
+        space = PilotSpace.build(
+            self.surrogate.ladder,
+            budget=self.budget,
+            reward=self.recipe.reward,
+            target=self.targets[0],
+            recipe=self.recipe,
+            pilot_budget=pilots,
+        )
+        return [one.to_dict() for one in change_of_mind(self.surrogate, space)]
 
 
-def setting(
-    surrogate: Surrogate, recipe: Recipe, model: str, rho: float, budget: int
-) -> tuple[LadderModel, Recipe, int]:
+def setting(surrogate: Surrogate, recipe: Recipe, model: str, rho: float, budget: int) -> Row:
     """One row for `Settings.build`: ``recipe`` on ``model`` at the update ratio that gives ``rho``."""
     from race.allocation import solve_update_ratio, step_allocation
     from race.units import format_flops
@@ -198,21 +225,44 @@ def setting(
     return rung, solved, budget
 
 
-def parse_setting(
-    surrogate: Surrogate, recipe: Recipe, text: str, budget: int
-) -> tuple[LadderModel, Recipe, int]:
-    """Read ``MODEL@RHO``."""
-    name, at, number = text.rpartition("@")
+def parse_setting(surrogate: Surrogate, recipe: Recipe, text: str, budget: int) -> Row:
+    """Read ``MODEL@RHO`` and what follows it after commas."""
+    from dataclasses import replace
+
+    from race.rewards import reward_system
+    from race.units import parse_budget
+
+    head, *extras = text.split(",")
+    name, at, number = head.rpartition("@")
     try:
         rho = float(number)
     except ValueError:
         rho = float("nan")
     if not at or not 0 < rho < 1:
-        raise InvalidInput(f"compare: found {text!r}; allowed is MODEL@RHO such as Qwen2.5-3B-Instruct@0.5")
+        raise InvalidInput(f"compare: found {text!r}; allowed is {COMPARE}, such as Qwen2.5-3B-Instruct@0.5")
+    scorer = None
+    for extra in extras:
+        key, _, value = extra.partition("=")
+        if key.strip() == "reward" and value.strip():
+            recipe = surrogate.ladder.under(recipe, reward_system(value.strip()).name)
+        elif key.strip() == "reward-model" and value.strip():
+            scorer = value.strip()
+        elif key.strip() == "budget" and value.strip():
+            budget = parse_budget(value.strip(), field="compare budget")
+        else:
+            raise InvalidInput(f"compare: found {extra!r} in {text!r}; allowed is {COMPARE}")
+    if scorer is not None:
+        recipe = replace(recipe, reward_model=scorer)
     return setting(surrogate, recipe, name, rho, budget)
 
 
-def _describe(row: tuple[LadderModel, Recipe, int]) -> dict[str, Any]:
+def _sized(row: Row) -> RunPlan:
+    from race.allocation import size_run
+
+    return size_run(row[0].architecture, row[1], row[2])
+
+
+def _describe(row: Row) -> dict[str, Any]:
     from race.allocation import unit_costs
 
     model, recipe, _ = row
@@ -223,6 +273,16 @@ def _describe(row: tuple[LadderModel, Recipe, int]) -> dict[str, Any]:
         "update_ratio": recipe.update_ratio,
         "shares": {"search": sigma, "learning": rho, "reward": phi},
     }
+
+
+def _scale_note(target: str, recipe: Recipe, others: list[Row]) -> list[str]:
+    foreign = sorted({row[1].reward for row in others} - {recipe.reward})
+    if target != "native" or not foreign:
+        return []
+    return [
+        f"native rewards of {recipe.reward} and {', '.join(foreign)} have no common scale: compare them on judge or "
+        "pass@1"
+    ]
 
 
 def _better(difference: Any) -> float:
@@ -238,36 +298,3 @@ def _summary(draws: Any) -> dict[str, float]:
     from surrogate.optimum import Interval
 
     return Interval.of(draws, 0.9).to_dict()
-
-
-def _render_query(console: Console, data: dict[str, Any]) -> None:
-    from race.units import format_flops
-
-    value, star, where = data["value"], data["rho_star"], data["setting"]
-    odds = sorted(data["regime"]["probabilities"].items(), key=lambda item: -item[1])
-    console.print(
-        f"[bold]{format_flops(data['budget'])} FLOPs, reward {data['reward']}, target {data['target']}[/bold]\n"
-    )
-    console.print(
-        facts(
-            (f"{where['model']} at rho {where['rho']:.2f}", with_interval(value, ".3f")),
-            ("rho*", with_interval(star, ".2f")),
-            ("regime", f"[bold]{data['regime']['label']}[/bold]  ({odds_of(odds)})"),
-            ("evidence", evidence_of(data["evidence"])),
-        )
-    )
-    if data["compare"]:
-        against = table(
-            ["against", ("value", "right"), ("difference (90 %)", "right"), ("P(better)", "right")]
-        )
-        for other in data["compare"]:
-            gap = other["difference"]
-            against.add_row(
-                f"{other['model']}@{other['rho']:.2f}",
-                f"{other['value']['mean']:.3f}",
-                f"{gap['mean']:+.3f} ({gap['lo']:+.3f} to {gap['hi']:+.3f})",
-                f"{other['probability_better']:.2f}",
-            )
-        console.print(against)
-    for line in data["notes"]:
-        console.print(f"- {line}", style="dim")

@@ -241,7 +241,7 @@ def test_surrogates(race: Race, tmp_path: Path) -> None:
     refuses(race("query", saved, *query, "--compare", "Qwen2.5-3B-Instruct"), 2, "compare", "MODEL@RHO")
     refuses(race("query", saved, *query, "--compare", "nano-s@0.5"), 2, "nano-s")
     refuses(race("query", saved, *query, "--rho", "0.99"), 2, "rho")
-    refuses(race("query", saved, *query, "--target", "judge,native"), 2, "target")
+    refuses(race("query", saved, *query, "--target", "judge,nothing"), 2, "target")
     refuses(race("query", saved, *query, "--model", "Qwen9"), 2, "Qwen9")
     header = json.loads((saved / "surrogate.json").read_text())
     (saved / "surrogate.json").write_text(json.dumps({**header, "schema": "race.surrogate/99"}))
