@@ -19,7 +19,19 @@ which is what argmax means.
 
 Regret is f(best) - f(recommended) at the real budget, f the world's noiseless value, as a share of the range of f over
 all models and feasible update fractions. "FLOPs to 1 %" is what had been spent when the recommendation came within 1 %
-of that range and stayed there; a method that never does is counted as needing more than the whole pilot budget.
+of that range and stayed there; a method that never does is counted as needing more than the whole pilot budget. Where
+that is more than half of the worlds the median is infinite, and the lower quartile and the share of worlds decided say
+who is ahead.
+
+Ties. Many worlds, alien ones above all, are flat: settings of two regimes, or with update fractions far apart, are
+worth the same, and which of them is "the" optimum is a matter of the tenth decimal. So whatever is asked of a statement
+is asked twice, strictly and "or as good". The tolerance is the one by which decisions are judged, 1 % of the range:
+
+    regime      right if it is the optimum's; as good if its best setting loses at most 1 % of the range
+    rho*        covered if the interval holds the optimum's update fraction; as good if it holds one with which some
+                model loses at most 1 % of the range
+
+A peer states no regime; the regime of the setting that it recommends is held to the same two questions.
 
 Finished runs are kept in ``runs.jsonl`` and not run again; delete the folder to start afresh.
 """
@@ -33,7 +45,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +58,7 @@ from planner.grid import isoflop_grid
 from planner.seeds import trial_seed
 from planner.slices import BudgetSlice
 from planner.space import Cell
-from race.allocation import REGIMES
+from race.allocation import REGIMES, regime_of, unit_costs
 from race.ladder import Ladder, ladder
 from race.rewards import REWARD_SYSTEMS
 from race.simulator.worlds import Truth, World, alien_worlds, own_worlds
@@ -85,15 +97,29 @@ class Problem:
         return self.world.truth(self.rungs, self.space.recipes[0], self.space.budget)
 
     @cached_property
-    def loss_by_regime(self) -> dict[str, float]:
-        """What the best setting of each regime loses, as a share of the range; absent regimes lose everything."""
+    def dense(self) -> tuple[BudgetSlice, np.ndarray]:
+        """A fine slice at the real budget and what every setting on it loses, as a share of the range, (L, Q)."""
         on = BudgetSlice.build(self.space, points=121)
         values = np.where(on.affordable.ravel(), self.world.physics.expected(on.settings, "native"), -np.inf)
-        regimes, truth = on.settings.regime, self.truth
-        return {
-            name: float(np.clip((truth.value - values[regimes == i].max(initial=-np.inf)) / truth.range, 0, 1))
-            for i, name in enumerate(REGIMES)
-        }
+        loss = np.clip((self.truth.value - values) / max(self.truth.range, 1e-12), 0, 1)
+        return on, loss.reshape(on.rhos.shape)
+
+    @property
+    def loss_by_regime(self) -> dict[str, float]:
+        """What the best setting of each regime loses, as a share of the range; absent regimes lose everything."""
+        on, loss = self.dense
+        regimes = on.settings.regime
+        return {name: float(loss.ravel()[regimes == i].min(initial=1.0)) for i, name in enumerate(REGIMES)}
+
+    @property
+    def near_rhos(self) -> list[list[float]]:
+        """Stretches of update fractions with which some model loses at most `WITHIN` of the range."""
+        on, loss = self.dense
+        found = [[self.truth.rho, self.truth.rho]]
+        for rhos, good in zip(on.rhos, loss <= WITHIN, strict=True):
+            edges = np.flatnonzero(np.diff(np.concatenate([[False], good, [False]]).astype(int)))
+            found += [[float(rhos[a]), float(rhos[b - 1])] for a, b in zip(edges[::2], edges[1::2], strict=True)]
+        return found
 
 
 @dataclass(frozen=True)
@@ -330,6 +356,7 @@ def run_one(problem: Problem, method: str, share: float | None) -> dict[str, Any
             "value": truth.value,
             "range": truth.range,
             "loss_by_regime": problem.loss_by_regime,
+            "near_rhos": problem.near_rhos,
         },
         "steps": rows,
         "seconds": time.perf_counter() - start,
@@ -355,14 +382,19 @@ def at(run: dict[str, Any], share: float) -> dict[str, Any]:
     return rows[-1] if rows else run["steps"][0]
 
 
-def median_interval(values: list[float], seed: int = 0) -> list[float]:
-    """Median with a 90 % bootstrap interval; infinities stay what they are."""
+def quantile_interval(values: list[float], share: float, seed: int = 0) -> list[float]:
+    """A quantile (the lower of two neighbours) with a 90 % bootstrap interval; infinities stay what they are."""
     array = np.array(values)
+    place = int(share * (len(array) - 1))
     rng = np.random.default_rng(seed)
     picks = np.sort(array[rng.integers(len(array), size=(2000, len(array)))], axis=1)
-    middle = picks[:, (len(array) - 1) // 2]
-    low, high = np.sort(middle)[[100, 1899]]
-    return [float(np.sort(array)[(len(array) - 1) // 2]), float(low), float(high)]
+    low, high = np.sort(picks[:, place])[[100, 1899]]
+    return [float(np.sort(array)[place]), float(low), float(high)]
+
+
+def median_interval(values: list[float], seed: int = 0) -> list[float]:
+    """Median with a 90 % bootstrap interval; infinities stay what they are."""
+    return quantile_interval(values, 0.5, seed)
 
 
 def share_interval(hits: list[bool]) -> list[float]:
@@ -393,10 +425,14 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
                 variants[str(share)] = {
                     "worlds": len(these),
                     "flops_to_1pct": median_interval([flops_to(run) for run in these]),
+                    "flops_to_1pct_quartile": quantile_interval([flops_to(run) for run in these], 0.25),
                     "first_within_1pct": median_interval([flops_to(run, stay=False) for run in these]),
                     "reached_1pct": share_interval([flops_to(run) <= 1 for run in these]),
                     "median_regret": {c: float(np.median([at(r, c)["regret"] for r in these])) for c in CHECKPOINTS},
                     "mean_regret": {c: float(np.mean([at(r, c)["regret"] for r in these])) for c in CHECKPOINTS},
+                    "regime_right_or_as_good": share_interval(
+                        [run["truth"]["loss_by_regime"][decided_regime(run)] <= WITHIN for run in these]
+                    ),
                     "seconds": float(np.mean([run["seconds"] for run in these])),
                 }
             if variants:
@@ -409,6 +445,21 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
         if ours:
             summary[family]["race"] = {str(c): our_claims(ours, c) for c in (0.0, *CHECKPOINTS)}
     return summary
+
+
+@cache
+def _costs(reward: str, model: int) -> Any:
+    rungs = ladder("qwen2.5")
+    return unit_costs(rungs.models[model].architecture, rungs.recipe(reward))
+
+
+def decided_regime(run: dict[str, Any]) -> str:
+    """Regime of the setting recommended at the end."""
+    row = run["steps"][-1]
+    costs = _costs(run["key"].split("/")[2], row["model"])
+    low, high = costs.rho_range
+    sigma, rho, phi = (float(x) for x in costs.shares(costs.update_ratio(float(np.clip(row["rho"], low, high)))))
+    return regime_of(rho, sigma, phi)
 
 
 def against(ours: list[dict[str, Any]], peers: dict[str, Any]) -> dict[str, Any]:
@@ -427,6 +478,8 @@ def against(ours: list[dict[str, Any]], peers: dict[str, Any]) -> dict[str, Any]
         "quickest_to_1pct": quickest,
         "its_flops_to_1pct": peers[quickest]["flops_to_1pct"][0],
         "ours": median_interval([flops_to(run) for run in ours])[0],
+        "its_lower_quartile": min(v["flops_to_1pct_quartile"][0] for v in peers.values()),
+        "our_lower_quartile": quantile_interval([flops_to(run) for run in ours], 0.25)[0],
     }
 
 
@@ -442,6 +495,12 @@ def our_claims(runs: list[dict[str, Any]], share: float) -> dict[str, Any]:
         ),
         "model_right": share_interval([row["model"] == truth["model"] for row, truth in rows]),
         "rho_coverage": share_interval([r["rho_star"][1] <= truth["rho"] <= r["rho_star"][2] for r, truth in rows]),
+        "rho_coverage_or_as_good": share_interval(
+            [
+                any(r["rho_star"][1] <= high and low <= r["rho_star"][2] for low, high in truth["near_rhos"])
+                for r, truth in rows
+            ]
+        ),
         "value_coverage": share_interval([row["value"][0] <= row["true_value"] <= row["value"][1] for row, _ in rows]),
         "regime_ece": calibration_error([row["regimes"] for row, _ in rows], [truth["regime"] for _, truth in rows]),
     }
@@ -499,12 +558,17 @@ def table(summary: dict[str, Any]) -> str:
     lines = []
     for family, part in summary.items():
         lines.append(f"{family} worlds: {part['worlds']}")
-        lines.append(f"  {'method':9} {'FLOPs to 1 % (share of pilot budget)':38} {'reached':>8} {'regret at end':>14}")
+        lines.append(
+            f"  {'method':9} {'FLOPs to 1 %, median (share of pilots)':40} {'lower quartile':24} {'reached':>8} "
+            f"{'regime as good':>15} {'regret at end':>14}"
+        )
         for method, m in part["methods"].items():
             mid, low, high = m["flops_to_1pct"]
             text = f"{mid:.3f} [{low:.3f}, {high:.3f}] at size {m['size']}"
+            quartile = "{:.3f} [{:.3f}, {:.3f}]".format(*m["flops_to_1pct_quartile"])
             lines.append(
-                f"  {method:9} {text:38} {m['reached_1pct'][0]:8.2f} {m['mean_regret'][1.0]:14.4f}"
+                f"  {method:9} {text:40} {quartile:24} {m['reached_1pct'][0]:8.2f} "
+                f"{m['regime_right_or_as_good'][0]:15.2f} {m['mean_regret'][1.0]:14.4f}"
             )
         if "against_best_peer" in part:
             found = part["against_best_peer"]

@@ -10,8 +10,9 @@ Per row, with 95 % intervals by bootstrap over worlds:
     value       the 90 % interval of the recommended setting's value contains it
     grid        the same, averaged over all settings of the slice
     rho         the 90 % interval of rho* contains the true one
-    band        ... or at least one update fraction that loses at most 1 % of the slice's range
+    band        ... or at least one update fraction with which some model loses at most 1 % of the slice's range
     regime      the most probable regime is the true one;  ece: expected calibration error of its probability
+    as_good     ... or one whose best setting loses at most 1 % of the slice's range
     regret      value lost by the recommended setting, as a share of the slice's range
 """
 
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from race.allocation import unit_costs
+from race.allocation import REGIMES, unit_costs
 from race.ladder import Ladder, ladder
 from race.recipe import Recipe
 from race.records import PilotRecord, PilotSpec
@@ -35,7 +36,7 @@ from surrogate import Surrogate
 from surrogate.optimum import Slice, optimum
 
 MIN_STEPS = 2
-_HITS = ("value", "grid", "rho", "band", "regime", "model")
+_HITS = ("value", "grid", "rho", "band", "regime", "as_good", "model")
 
 
 def design(
@@ -76,12 +77,16 @@ def trial(
     stated = fitted.predict(on.settings, target)
     value = truth.value_at(found.model, found.recommended_rho)
     confidence = max(found.regimes.values())
+    good = (exact >= truth.value - 0.01 * truth.range) & on.affordable.ravel()
+    near = np.append(on.settings.rho[good], truth.rho)
+    as_good = {REGIMES[i] for i in on.settings.regime[good]} | {truth.regime}
     return {
         "value": found.value.lo <= value <= found.value.hi,
         "grid": float(np.mean((exact >= stated.lo) & (exact <= stated.hi))),
         "rho": found.rho.lo <= truth.rho <= found.rho.hi,
-        "band": found.rho.lo <= truth.rho_band[1] and truth.rho_band[0] <= found.rho.hi,
+        "band": bool(np.any((found.rho.lo <= near) & (near <= found.rho.hi))),
         "regime": found.regime == truth.regime,
+        "as_good": found.regime in as_good,
         "model": found.model == truth.model,
         "confidence": confidence,
         "p_true": found.regimes[truth.regime],

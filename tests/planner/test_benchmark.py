@@ -62,8 +62,25 @@ def test_calibration_error_of_known_forecasts(bench: ModuleType) -> None:
 def test_medians_survive_methods_that_never_get_there(bench: ModuleType) -> None:
     assert bench.median_interval([0.1, 0.2, np.inf])[0] == 0.2
     assert bench.median_interval([np.inf] * 5) == [np.inf] * 3
+    assert bench.quantile_interval([0.1, 0.2, 0.3, np.inf], 0.25)[0] == 0.1
     low, high = bench.share_interval([True] * 19 + [False])[1:]
     assert 0 < low < 0.95 < high < 1
+
+
+def test_ties_are_counted_by_the_tolerance_of_decisions(bench: ModuleType) -> None:
+    """A flat alien world: every update fraction of one stretch is as good, and what the label loses is what counts."""
+    problem = next(p for p in bench.problems("alien", 7) if p.world.name == "alien-threshold-1")
+    assert [problem.truth.rho] * 2 in problem.near_rhos
+    on, loss = problem.dense
+    assert loss.min() < 1e-3
+    assert loss.max() <= 1
+    for low, high in problem.near_rhos[1:]:
+        inside = (on.rhos >= low) & (on.rhos <= high)
+        assert (loss[inside] <= bench.WITHIN).any()
+    assert problem.loss_by_regime[problem.truth.regime] < 1e-3
+    model = [m.name for m in problem.rungs.models].index(problem.truth.model)
+    run = {"key": problem.key, "steps": [{"model": model, "rho": problem.truth.rho}]}
+    assert bench.decided_regime(run) == problem.truth.regime
 
 
 @pytest.mark.slow
