@@ -77,11 +77,14 @@ class Lease:
         Raised by every renewal.
     last
         Who had it before, when nobody has it now: on whose machine its folder is.
+    folder
+        Absolute path of the folder its folder is in.
     """
 
     owner: Owner | None
     count: int = 0
     last: Owner | None = None
+    folder: str = ""
 
     def renewed(self) -> Lease:
         """The same lease, renewed."""
@@ -89,7 +92,11 @@ class Lease:
 
     def released(self) -> Lease:
         """Free for anybody."""
-        return Lease(None, self.count + 1, self.owner or self.last)
+        return replace(self, owner=None, count=self.count + 1, last=self.owner or self.last)
+
+    def taken(self, owner: Owner, folder: str) -> Lease:
+        """The same pilot in other hands."""
+        return Lease(owner, self.count + 1, None, folder)
 
     @property
     def machine(self) -> str:
@@ -103,6 +110,7 @@ class Lease:
             "owner": None if self.owner is None else vars(self.owner),
             "count": self.count,
             "last": None if self.last is None else vars(self.last),
+            "folder": self.folder,
         }
 
     @classmethod
@@ -116,12 +124,12 @@ class Lease:
         """
         try:
             owner, last = (None if data[name] is None else Owner(**data[name]) for name in ("owner", "last"))
-            count = data["count"]
+            count, folder = data["count"], data["folder"]
         except (KeyError, TypeError) as error:
-            raise InvalidInput(f"lease: found {data!r}; allowed is an object with owner, count and last") from error
+            raise InvalidInput(f"lease: found {data!r}; allowed: owner, count, last, folder") from error
         if isinstance(count, bool) or not isinstance(count, int):
             raise InvalidInput(f"lease.count: found {count!r}; allowed is a whole number")
-        return cls(owner, count, last)
+        return cls(owner, count, last, str(folder))
 
 
 class Watch:

@@ -52,11 +52,14 @@ class Claim:
         Its name wherever it runs, and the id of its record.
     spec
         What to run.
+    folder
+        Where its folder is, or is to be made; empty when nobody has said.
     """
 
     number: int
     job: str
     spec: PilotSpec
+    folder: str = ""
 
 
 class StudyMemory:
@@ -122,8 +125,7 @@ class StudyMemory:
 
     def job(self, number: int) -> str:
         """Name of a trial's job: fit for a file name, and like no other study's."""
-        name = re.sub(r"[^A-Za-z0-9_]+", "-", self.study.study_name).strip("-")[:64] or "study"
-        return f"{name}-{self.token}-{number:04d}"
+        return f"{_prefix(self.study.study_name, self.token)}{number:04d}"
 
     def agree(self, **facts: Any) -> None:
         """Keep ``facts`` about how the pilots are run with the study, or check them against those kept.
@@ -153,8 +155,8 @@ class StudyMemory:
         """Sample the next pilot; the trial stays running until told."""
         return self.claim(None).spec
 
-    def claim(self, owner: Owner | None) -> Claim:
-        """The next pilot, reserved, with a lease for ``owner``.
+    def claim(self, owner: Owner | None, folder: str = "") -> Claim:
+        """The next pilot, reserved, with a lease for ``owner``, who is going to run it in ``folder``.
 
         Raises
         ------
@@ -168,7 +170,7 @@ class StudyMemory:
             # Refuse before a trial exists: a question that has no answer leaves no trace in the study.
             self.sampler.proposer.ensure_something(progress)
             if any(t.state == TrialState.WAITING for t in self._trials()):
-                return self._enqueued(owner)
+                return self._enqueued(owner, folder)
             proposal = self.sampler.proposer.propose(progress)
             number = 1 + max((t.number for t in self._trials()), default=-1)
             spec = self.space.spec(proposal.cell, seed=trial_seed(self.sampler.proposer.seed, number))
@@ -177,7 +179,7 @@ class StudyMemory:
                 WHY: {"by": proposal.reason, "expected_gain": proposal.gain, "doubt": proposal.doubt},
             }
             if owner is not None:
-                attrs[LEASE] = Lease(owner).to_dict()
+                attrs[LEASE] = Lease(owner, folder=folder).to_dict()
             template = create_trial(
                 state=TrialState.RUNNING,
                 params=trials.params_of(proposal.cell, self.space),
@@ -187,7 +189,7 @@ class StudyMemory:
             backend = self._backend
             trial = backend.get_trial(backend.create_new_trial(self.study._study_id, template_trial=template))
             self._admit(trial)
-            return Claim(trial.number, self.job(trial.number), spec)
+            return Claim(trial.number, self.job(trial.number), spec, folder)
 
     def held(self) -> dict[int, Lease]:
         """Leases of all running trials that have one, by trial number."""
@@ -213,15 +215,15 @@ class StudyMemory:
                 self._set(self._at(number), LEASE, lease.released().to_dict())
             return len(mine)
 
-    def take_over(self, number: int, owner: Owner, seen: Lease) -> Claim | None:
+    def take_over(self, number: int, owner: Owner, seen: Lease, folder: str) -> Claim | None:
         """Make ``owner`` run a pilot whose lease, last seen as ``seen``, has expired; ``None`` if it moved since."""
         with self.storage.exclusive():
             if self.held().get(number) != seen:
                 return None
             trial = self._at(number)
-            self._set(trial, LEASE, Lease(owner, seen.count + 1).to_dict())
+            self._set(trial, LEASE, seen.taken(owner, folder).to_dict())
             spec = PilotSpec.from_dict(trial.user_attrs[trials.SPEC], where=f"trial {number} {trials.SPEC}")
-            return Claim(number, self.job(number), spec)
+            return Claim(number, self.job(number), spec, folder)
 
     def abandon(self, number: int, seen: Lease, reason: str) -> bool:
         """Fail a trial whose owner is gone, unless its lease has moved since ``seen``; its budget stays charged."""
@@ -297,14 +299,14 @@ class StudyMemory:
         self._set(trial, trials.NOTE, reason)
         self.study.tell(trial.number, state=TrialState.FAIL)
 
-    def _enqueued(self, owner: Owner | None) -> Claim:
+    def _enqueued(self, owner: Owner | None, folder: str) -> Claim:
         """A pilot that somebody put into the study's queue (``study.enqueue_trial``)."""
         trial = self.study.ask()
         spec = self.sampler.suggest(trial)
         if owner is not None:
-            trial.set_user_attr(LEASE, Lease(owner).to_dict())
+            trial.set_user_attr(LEASE, Lease(owner, folder=folder).to_dict())
         self._admit(self._at(trial.number))
-        return Claim(trial.number, self.job(trial.number), spec)
+        return Claim(trial.number, self.job(trial.number), spec, folder)
 
     def _admit(self, trial: FrozenTrial) -> None:
         """Withdraw a trial that the budget cannot pay for (see the module's text)."""
@@ -360,6 +362,25 @@ class StudyMemory:
         stride = max(1, -(-len(curve) // SHOWN_POINTS))
         points = list(zip(curve.step, curve.value, strict=True))
         return [*points[: len(points) - 1 : stride], points[-1]]
+
+
+def own_prefix(storage: Storage, study: str) -> str | None:
+    """What the ids of a study's own records start with; ``None`` when there is no such study yet."""
+    backend = storage.optuna
+    if backend is None:
+        return None
+    try:
+        found = backend.get_study_user_attrs(backend.get_study_id_from_name(study)).get(TOKEN)
+    except KeyError:
+        return None
+    except storage_errors() as error:
+        raise CannotDo(f"storage: {storage.where} cannot be read: {first_line(error)}") from error
+    return None if found is None else _prefix(study, str(found))
+
+
+def _prefix(study: str, token: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_]+", "-", study).strip("-")[:64] or "study"
+    return f"{name}-{token}-"
 
 
 def _same(stored: Any, spec: PilotSpec) -> bool:

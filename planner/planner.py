@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
 
     from planner.memory import StudyMemory
+    from planner.storage import Storage
 
 DEFAULT_PILOTS = 3
 
@@ -79,7 +80,7 @@ class Planner:
         sizes: Sequence[int] | None = None,
         records: Iterable[PilotRecord] = (),
         study: Study | None = None,
-        storage: str | BaseStorage | None = None,
+        storage: str | BaseStorage | Storage | None = None,
         study_name: str = "race",
         seed: int = 0,
         start: int | None = None,
