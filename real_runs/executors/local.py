@@ -19,7 +19,7 @@ from real_runs.executors._base import Job
 from real_runs.executors.command import CommandExecutor, Limits, cores
 from real_runs.executors.folder import JobFolder
 
-WARM = ("race.cli.runs", "race.cli.live", "real_runs.run", "real_runs.assemble", "real_runs.nano")
+WARM = ("race.cli.app", "race.cli.live", "real_runs.run", "real_runs.assemble", "real_runs.nano")
 CONFIG_FILE = "run.toml"
 
 
