@@ -154,6 +154,21 @@ def draw_split(rng: np.random.Generator, count: int, steps: int, *, heldout: boo
     )
 
 
+def draw_balanced(rng: np.random.Generator, steps: int, *, heldout: bool) -> Chains:
+    """One problem of level ``steps`` from one side of the split, every answer equally likely.
+
+    As chains come, 0 is the answer of one in five, so guessing it would pay as well as an untrained policy's work,
+    and policies do find that out. Here a guess is right one time in ten, whatever is guessed.
+    """
+    answer = rng.integers(10)
+    while True:
+        drawn = draw_chains(rng, 32, steps)
+        fits = drawn[work_out(drawn).results[:, -1] == answer]
+        for row, prompt in enumerate(fits.prompts()):
+            if is_heldout(prompt) == heldout:
+                return fits[row : row + 1]
+
+
 def solution_tokens(chains: Chains, working: Working) -> IntArray:
     """Token ids of solutions that show ``working`` and answer with its last result, shape (n, 6 k + 3)."""
     n, k = chains.kinds.shape

@@ -13,6 +13,7 @@ from real_runs.contracts import Completion, Problem
 from real_runs.nano.alphabet import EOS_ID, decode
 from real_runs.nano.corpora import labelled
 from real_runs.nano.models import REWARD_MODELS, load_policy, load_prm
+from real_runs.nano.prm import step_ends, step_minima, token_probabilities
 from real_runs.nano.rules import StepJudge
 from real_runs.nano.task import HELDOUT_LEVELS, NanoTask
 
@@ -98,14 +99,14 @@ def prm_accuracy(kind: str, *, per_level: int) -> dict[str, float]:
     rng = np.random.default_rng([7, per_level])
     for level in HELDOUT_LEVELS:
         batch = labelled(rng, per_level, level, heldout=True)
-        with torch.inference_mode():
-            logits = model(input_ids=torch.from_numpy(batch.token_ids), use_cache=False).logits
-        probabilities = logits.softmax(-1)[..., 1].double().numpy()
-        marked = batch.labels >= 0
-        steps.append(probabilities[marked])
-        truths.append(batch.labels[marked] == 1)
-        lowest += np.where(marked, probabilities, 1.0).min(axis=1).tolist()
-        flawless += (batch.labels != 0).all(axis=1).tolist()
+        probabilities = token_probabilities(model, torch.from_numpy(batch.token_ids))
+        for row, (prompt, text) in enumerate(zip(batch.prompts, batch.texts, strict=True)):
+            found = step_minima(probabilities[row, len(prompt) :], step_ends(text))
+            verdicts = batch.labels[row][batch.labels[row] >= 0] == 1
+            steps.append(np.array(found))
+            truths.append(verdicts)
+            lowest.append(min(found, default=0.0))
+            flawless.append(bool(verdicts.all()))
     step, truth = np.concatenate(steps), np.concatenate(truths)
     said = step > 0.5
     return {

@@ -27,7 +27,7 @@ from real_runs.nano.alphabet import VOCAB
 from real_runs.nano.arithmetic import LINE_TOKENS
 from real_runs.nano.corpora import CAREFUL, Mixture, labelled, solved
 from real_runs.nano.measure import policy_report, prm_report
-from real_runs.nano.models import MANIFEST, MODELS, ROOT, check_files, file_hash
+from real_runs.nano.models import MANIFEST, MODELS, ROOT, check_files, file_hash, load_policy
 from real_runs.nano.schedules import POLICY_SCHEDULES, PRM_SCHEDULES, PolicySchedule, PrmSchedule, config
 from real_runs.nano.tokenizer import build_tokenizer
 
@@ -84,22 +84,26 @@ def _policy_update(
 
 
 def train_prm(schedule: PrmSchedule) -> PreTrainedModel:
-    """Train a reward model from scratch on labelled completions."""
+    """Train a reward model on what was due at every token of flawed completions, from its policy's weights."""
     torch.manual_seed(schedule.seed)
-    model: PreTrainedModel = Qwen2ForTokenClassification(Qwen2Config(**config(schedule))).train()
-    rng = np.random.default_rng([schedule.seed, schedule.hidden, schedule.layers])
+    model: PreTrainedModel = Qwen2ForTokenClassification(Qwen2Config(**config(schedule)))
+    policy = load_policy(schedule.base)
+    model.base_model.load_state_dict(policy.base_model.state_dict())
+    with torch.no_grad():
+        model.score.weight.copy_(policy.get_input_embeddings().weight)
+        model.score.bias.zero_()
+    model.train()
+    rng = np.random.default_rng([schedule.seed, model.config.hidden_size])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=BETAS, weight_decay=WEIGHT_DECAY)
     for update in range(schedule.updates):
-        # Short chains first: the same facts are there, and the copying distances are smaller.
-        levels = FACT_LEVELS if update < schedule.updates // 4 else LEVELS
         optimizer.zero_grad()
-        for level in levels:
-            batch = labelled(rng, schedule.batch // len(levels), level)
-            logits = model(input_ids=torch.from_numpy(batch.token_ids), use_cache=False).logits
+        for level in LEVELS:
+            batch = labelled(rng, schedule.batch // len(LEVELS), level)
+            logits = model(input_ids=torch.from_numpy(batch.token_ids[:, :-1]), use_cache=False).logits
             loss: Tensor = torch.nn.functional.cross_entropy(
-                logits.reshape(-1, 2), torch.from_numpy(batch.labels).reshape(-1), ignore_index=-100
+                logits.reshape(-1, VOCAB), torch.from_numpy(batch.due[:, 1:]).reshape(-1), ignore_index=-100
             )
-            (loss / len(levels)).backward()
+            (loss / len(LEVELS)).backward()
         scale = min(1.0, (update + 1) / WARM_UP) * _cosine(update / schedule.updates)
         _descend(model, optimizer, scale * schedule.learning_rate)
     model.eval()

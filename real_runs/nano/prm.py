@@ -1,15 +1,20 @@
 """Learned process rewards of the nano task: ``prm`` and its cheaper, more short-sighted ``proxy-prm``.
 
-A nano PRM reads prompt and completion once and says, at the last token of every line and at the answer, how probable
-it is that this step is correct. The lowest of these is the reward (sums are known to collapse training). Two rules
-stand around it: a completion that was cut off, or has no answer, is worth 0, because there is no last step to read.
+A nano PRM reads prompt and completion once and says at every token which one is due next, slips so far included; what
+probability it gives to the one that was written is its verdict on it. A step (a line, or the answer) is as probable as
+its least probable token. The lowest step is the reward (sums are known to collapse training). A rule stands
+around it: a completion that was cut off, or whose lines are not one per step asked for, in order and legible, or that
+has no answer, is worth 0. A scorer of steps has nothing to say about steps that are not there, and without the rule a
+guessed answer alone, one step to doubt instead of six, is worth more than most honest attempts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from race.errors import InvalidInput
@@ -17,8 +22,13 @@ from race.flops import Architecture, cost_functions
 from real_runs.contracts import Completion, Scores
 from real_runs.nano.alphabet import PAD_ID
 from real_runs.nano.models import REWARD_MODELS, load_prm, model_config
-from real_runs.nano.reading import read_solution
+from real_runs.nano.reading import read_prompt, read_solution, well_formed
 from real_runs.nano.task import is_right
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+FloatArray = npt.NDArray[np.floating]
 
 AGGREGATIONS: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
@@ -30,13 +40,28 @@ ROWS_PER_FORWARD = 256
 
 
 def step_ends(text: str) -> list[int]:
-    """Positions in a completion whose tokens carry a verdict: each line's last, then the answer's if there is one."""
+    """Position in a completion of each step's last token: the lines', then the answer's if there is one."""
     solution = read_solution(text)
     ends = list(solution.line_ends())
     if solution.answer is not None:
         # The mark stands right after the lines, the digit after the mark.
         ends.append((ends[-1] if ends else -1) + 2)
     return ends
+
+
+@torch.inference_mode()
+def token_probabilities(model: PreTrainedModel, ids: torch.Tensor) -> FloatArray:
+    """How probable ``model`` finds each token of ``ids`` (rows, width), given those before it; 0 for the first."""
+    logits = model(input_ids=ids, use_cache=False).logits
+    given = torch.log_softmax(logits[:, :-1], dim=-1).gather(-1, ids[:, 1:, None])[..., 0].exp()
+    found: FloatArray = torch.nn.functional.pad(given, (1, 0)).numpy()
+    return found
+
+
+def step_minima(tokens: FloatArray, ends: Sequence[int]) -> list[float]:
+    """Probability of each step, from those of a completion's tokens: the lowest from the step before to its end."""
+    starts = [0, *(end + 1 for end in ends[:-1])]
+    return [float(tokens[start : end + 1].min()) for start, end in zip(starts, ends, strict=False)]
 
 
 class NanoPrmReward:
@@ -75,17 +100,21 @@ class NanoPrmReward:
             correct = self._probabilities([completions[i] for i in rows])
             for row, i in enumerate(rows):
                 offset = len(completions[i].problem.prompt_ids)
-                found[i] = [float(correct[row, offset + end]) for end in ends[i]]
+                found[i] = step_minima(correct[row, offset:], ends[i])
         return found
 
     def score(self, completions: Sequence[Completion]) -> Scores:
-        """Shape (n,): the aggregated step probability, 0 where there is no answer; FLOPs on true lengths."""
+        """Shape (n,): the aggregated step probability, 0 where the form is not kept; FLOPs on true lengths."""
         steps = self.step_probabilities(completions)
         aggregate = AGGREGATIONS[self.aggregation]
         answered = np.array(
             [c.finished and read_solution(c.text).answer is not None for c in completions], dtype=np.float64
         )
-        values = np.array([aggregate(s) if s else 0.0 for s in steps]) * answered
+        formed = np.array(
+            [c.finished and well_formed(read_prompt(c.problem.prompt), read_solution(c.text)) for c in completions],
+            dtype=np.float64,
+        )
+        values = np.array([aggregate(s) if s else 0.0 for s in steps]) * formed
         flops = sum(self.flops_bound(len(c.problem.prompt_ids), len(c.token_ids)) for c in completions)
         right = np.array([float(is_right(c)) for c in completions])
         return Scores(
@@ -97,22 +126,20 @@ class NanoPrmReward:
                 "steps": float(sum(map(len, steps))),
                 "step_tokens": float(sum(len(c.token_ids) for c, s in zip(completions, steps, strict=True) if s)),
                 "answered": float(answered.sum()),
+                "well_formed": float(formed.sum()),
                 "no_steps": float(sum(not s for s in steps)),
             },
         )
 
-    @torch.inference_mode()
-    def _probabilities(self, completions: Sequence[Completion]) -> np.ndarray:
-        """P(correct) at every position, shape (rows, longest)."""
+    def _probabilities(self, completions: Sequence[Completion]) -> FloatArray:
+        """Probability of every token, shape (rows, longest)."""
         width = max(_length(c) for c in completions)
         # Padding on the right of a causal model changes nothing before it, so no mask is needed.
         ids = torch.full((len(completions), width), PAD_ID)
         for row, c in enumerate(completions):
             tokens = (*c.problem.prompt_ids, *c.token_ids)
             ids[row, : len(tokens)] = torch.tensor(tokens)
-        logits = self.model(input_ids=ids, use_cache=False).logits
-        probabilities: np.ndarray = torch.softmax(logits, dim=-1)[..., 1].numpy()
-        return probabilities
+        return token_probabilities(self.model, ids)
 
 
 def _length(completion: Completion) -> int:

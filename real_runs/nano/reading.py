@@ -94,18 +94,48 @@ def read_solution(text: str) -> Solution:
     return Solution(tuple(_LINES.findall(body)), answer)
 
 
+def due_lines(chain: Chain, solution: Solution) -> tuple[str | None, ...]:
+    """For each line that was written, the correct one there given the values written before it.
+
+    ``None`` where no step is due any more, or the step needs a value that was never legibly written.
+    """
+    values: list[int | None] = [chain.start]
+    due = []
+    for index, line in enumerate(solution.lines):
+        due.append(chain.line(index, values) if index < len(chain.steps) else None)
+        written = _LINE.fullmatch(line)
+        values.append(int(written[1]) if written else None)
+    return tuple(due)
+
+
 def correct_lines(chain: Chain, solution: Solution) -> tuple[bool, ...]:
     """For each line, whether it is exactly the step due there, given the values written before it.
 
     A slip makes one line wrong; lines that carry the wrong value on correctly are right.
     """
-    values: list[int | None] = [chain.start]
-    verdicts = []
-    for index, line in enumerate(solution.lines):
-        verdicts.append(index < len(chain.steps) and line == chain.line(index, values))
+    return tuple(line == due for line, due in zip(solution.lines, due_lines(chain, solution), strict=True))
+
+
+def due_tokens(chain: Chain, solution: Solution) -> list[str | None]:
+    """For each character of a solution, the one that a careful solver would write there; ``None`` where nothing is due.
+
+    Given all that was written before it, slips included: a result follows from its line as that stands, and the
+    answer is the last line's result. So a solution is flawless exactly if every character is the due one.
+    """
+    found: list[str | None] = []
+    last: str | None = str(chain.start)
+    for line, due in zip(solution.lines, due_lines(chain, solution), strict=True):
+        tokens: list[str | None] = [*(due or "")[: len(line)]]
+        tokens += [None] * (len(line) - len(tokens))
         written = _LINE.fullmatch(line)
-        values.append(int(written[1]) if written else None)
-    return tuple(verdicts)
+        if written and due is not None:
+            tokens[5] = str(RESULT[KINDS.index(line[2]), int(line[1]), int(line[3])])
+        last = written[1] if written else None
+        found += tokens
+    if solution.answer is not None:
+        at = len(solution.lines)
+        found += [ANSWER if at >= len(chain.steps) else LABELS[at + 1], last]
+    return found
 
 
 def well_formed(chain: Chain, solution: Solution) -> bool:

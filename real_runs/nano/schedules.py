@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from real_runs.nano.alphabet import EOS_ID, PAD_ID, VOCAB
+from real_runs.nano.alphabet import ALPHABET, EOS_ID, PAD_ID, VOCAB
 from real_runs.nano.corpora import Mixture
 
 HEAD_DIM = 32
@@ -46,11 +46,19 @@ class PolicySchedule:
 
 @dataclass(frozen=True)
 class PrmSchedule:
-    """Training of a reward model on labelled completions; one stage of ``updates``, cosine to 0."""
+    """Training of a reward model.
 
-    hidden: int
-    layers: int
-    intermediate: int
+    Attributes
+    ----------
+    base
+        The policy it starts from and whose shape it has.
+    updates, batch
+        One stage, each update on ``batch`` completions spread evenly over the levels.
+    learning_rate
+        AdamW's at the start; cosine to 0.
+    """
+
+    base: str
     updates: int
     batch: int
     learning_rate: float
@@ -65,19 +73,20 @@ POLICY_SCHEDULES = {
     "nano-l": PolicySchedule(160, 5, 448, 200, 400, 150, 100, 2e-3, HANDS),
 }
 PRM_SCHEDULES = {
-    "nano-prm": PrmSchedule(96, 4, 272, 800, 120, 3e-3),
-    "nano-proxy-prm": PrmSchedule(64, 1, 176, 600, 120, 4e-3),
+    "nano-prm": PrmSchedule("nano-m", 120, 120, 2e-3),
+    "nano-proxy-prm": PrmSchedule("nano-s", 30, 120, 2e-3),
 }
 
 
 def config(schedule: PolicySchedule | PrmSchedule) -> dict[str, Any]:
     """Fields of a `Qwen2Config`."""
+    shape = POLICY_SCHEDULES[schedule.base] if isinstance(schedule, PrmSchedule) else schedule
     fields: dict[str, Any] = {
         "vocab_size": VOCAB,
-        "hidden_size": schedule.hidden,
-        "intermediate_size": schedule.intermediate,
-        "num_hidden_layers": schedule.layers,
-        "num_attention_heads": schedule.hidden // HEAD_DIM,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.hidden // HEAD_DIM,
         "num_key_value_heads": 1,
         "max_position_embeddings": MAX_POSITIONS,
         # The usual 0.02 learns nothing in this many updates.
@@ -88,5 +97,7 @@ def config(schedule: PolicySchedule | PrmSchedule) -> dict[str, Any]:
         "pad_token_id": PAD_ID,
     }
     if isinstance(schedule, PrmSchedule):
-        fields |= {"num_labels": 2, "id2label": {0: "wrong", 1: "correct"}, "label2id": {"wrong": 0, "correct": 1}}
+        # The token due next is one of the vocabulary.
+        names = dict(enumerate(ALPHABET))
+        fields |= {"num_labels": VOCAB, "id2label": names, "label2id": {name: i for i, name in names.items()}}
     return fields

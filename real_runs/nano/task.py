@@ -11,7 +11,7 @@ import numpy.typing as npt
 from race.errors import InvalidInput
 from real_runs.contracts import Completion, Problem
 from real_runs.nano.alphabet import EOS_ID, PAD_ID, decode, encode
-from real_runs.nano.arithmetic import LINE_TOKENS, MAX_STEPS, draw_split
+from real_runs.nano.arithmetic import LINE_TOKENS, MAX_STEPS, draw_balanced
 from real_runs.nano.reading import read_prompt, read_solution
 
 TRAIN_LEVELS = (3, 4, 5)
@@ -26,7 +26,7 @@ class NanoTask:
 
     A training step draws all its problems from one level, so its prompts have one length and need no padding; the
     levels take turns in a seeded order, each once in every ``len(levels)`` steps, because training on one level
-    alone unlearns the others. The held-out set goes through its levels round robin, so that any beginning of it
+    alone unlearns the others. All ten answers are equally likely, so guessing gains nothing. The held-out set goes through its levels round robin, so that any beginning of it
     is balanced; it reaches one level below and one above the trained ones.
 
     Parameters
@@ -67,13 +67,13 @@ class NanoTask:
         level = self.level_of(seed=seed, step=step)
         # One problem per generator call: a batch drawn at once would change with its size.
         rng = np.random.default_rng([_TRAIN, seed, step])
-        return [problem(draw_split(rng, 1, level, heldout=False).prompts()[0]) for _ in range(count)]
+        return [problem(draw_balanced(rng, level, heldout=False).prompts()[0]) for _ in range(count)]
 
     def heldout_problems(self, *, count: int) -> list[Problem]:
         """The first ``count`` problems of the held-out set, all different."""
         while len(self._heldout) < count:
             level = self.heldout_levels[len(self._heldout) % len(self.heldout_levels)]
-            prompt = draw_split(self._heldout_rng, 1, level, heldout=True).prompts()[0]
+            prompt = draw_balanced(self._heldout_rng, level, heldout=True).prompts()[0]
             if prompt not in self._seen:
                 self._seen.add(prompt)
                 self._heldout.append(problem(prompt))

@@ -97,9 +97,9 @@ def test_labels_are_the_judges_verdicts() -> None:
     marks = [{int(i) - at: int(row[i]) for i in np.flatnonzero(row >= 0)} for row in batch.labels]
     assert marks == [
         {5: 1, 11: 1, 17: 1, 19: 1},
-        {5: 0, 11: 1, 17: 1, 19: 0},
-        {5: 1, 11: 0, 13: 1},
-        {1: 1},
+        {5: 0, 11: 1, 17: 1, 19: 1},
+        {5: 1, 11: 0, 13: 0},
+        {1: 0},
         {},
     ]
     assert batch.right.tolist() == [True, False, True, True, False]
