@@ -203,13 +203,14 @@ def spent(
     reward = zeros
     if scorer is not None:
         price = costs_of(scorer, None, attention, False).forward
-        reward = work.generated * (_mean(price, n, var_n) + _head(price) * n)
+        read = n - _unread_ends(log)
+        reward = work.generated * (_mean(price, read, var_n) + _head(price) * read)
     prefills = work.generated / (values["group_size"] if values["prefix_caching"] else 1)
     kept = work.kept
     return Spent(
         prefill=prefills * (_mean(costs.prefill.sequence, p, var_p) + _head(costs.prefill.sequence)),
         decode=work.generated * _decode(costs, p, c, var_c),
-        update=work.trained * (_mean(costs.update, n, var_n) + _head(costs.update) * c),
+        update=_update(log, work, values, costs, var_n),
         old_logprobs=kept * (_mean(costs.forward, n, var_n) + _head(costs.forward) * c) if values["old_logprobs"] else zeros,
         reference=kept * (_mean(costs.forward_base, n, var_n) + _head(costs.forward_base) * c)
         if values["reference"]
@@ -217,6 +218,29 @@ def spent(
         reward=reward,
         redone=log.redone / max(log.total_steps, 1),
     )
+
+
+def _update(
+    log: RunLog, work: Work, values: Mapping[str, Any], costs: CostFunctions, variance: FloatArray
+) -> FloatArray:
+    """Updates; with masked truncation a cut completion teaches nothing, and only its prompt is read."""
+    p, c = work.prompt, work.completion
+    n = p + c
+    if not (values.get("masked") and log.has("truncated_share")):
+        whole: FloatArray = work.trained * (_mean(costs.update, n, variance) + _head(costs.update) * c)
+        return whole
+    cut = np.clip(log.filled("truncated_share"), 0, 1)
+    ended = np.maximum(log.filled("completion_ended"), 1.0) if log.has("completion_ended") else c
+    each = (1 - cut) * (_mean(costs.update, p + ended, np.zeros_like(p)) + _head(costs.update) * ended)
+    found: FloatArray = work.trained * (each + cut * _mean(costs.update, p, np.zeros_like(p)))
+    return found
+
+
+def _unread_ends(log: RunLog) -> FloatArray | float:
+    """Tokens of a completion that a scorer does not read: TRL hands it text, without the end-of-sequence token."""
+    if log.trainer != "trl":
+        return 0.0
+    return 1 - np.clip(log.filled("truncated_share"), 0, 1) if log.has("truncated_share") else 1.0
 
 
 def _variances(log: RunLog, work: Work, values: Mapping[str, Any]) -> tuple[FloatArray, FloatArray]:
@@ -289,7 +313,8 @@ def executed(
     reward = zeros
     if scorer is not None:
         price = costs_of(scorer, None, attention, False).forward
-        reward = work.generated * (price(n) + _head(price) * n)
+        read = n - _unread_ends(log)
+        reward = work.generated * (price(read) + _head(price) * read)
     recomputed = _head(costs.forward) if values["fused_head"] else 0
     positions = work.completion if values["fused_head"] else c + 1
     kept = work.kept

@@ -25,6 +25,7 @@ FIELDS: dict[str, str] = {
     "completion_mean": "tokens, mean over completions",
     "completion_min": "tokens, shortest completion",
     "completion_max": "tokens, longest completion",
+    "completion_ended": "tokens, mean over completions that ended by themselves",
     "prompt_mean": "tokens, mean over samples",
     "prompt_min": "tokens, shortest prompt",
     "prompt_max": "tokens, longest prompt",

@@ -25,6 +25,7 @@ def settle_switches(e: Evidence) -> list[Assumption]:
         _old_logprobs(e),
         _reward_model(e),
         _prefix_caching(e),
+        *_masked(e),
     ]
 
 
@@ -229,6 +230,11 @@ def _prefix_caching(e: Evidence) -> Assumption:
         return Assumption(name, label, False, "no sign of vLLM in the log", (True, False))
     usual = e.log.trainer != "openrlhf"
     return Assumption(name, label, usual, e.default("prefix_caching") or "the engine's default", (True, False))
+
+
+def _masked(e: Evidence) -> list[Assumption]:
+    found = _flag(e, "mask_truncated")
+    return [Assumption("masked", "truncated completions left out of the loss", *found)] if found is not None else []
 
 
 def generated_by_transformers(e: Evidence) -> bool:

@@ -16,6 +16,8 @@ from race.errors import InvalidInput
 from race.importers._base import Importer, ModelRef, RunFacts
 from race.importers._facts import facts_of
 from race.importers.curves import CurvesImporter
+from race.importers._keys import key_tables
+from race.importers.trainers import choose_run, read_runs, trainer_importers
 from race.recipe import Recipe
 from race.records import PilotRecord
 
@@ -28,9 +30,15 @@ __all__ = [
     "import_curves",
     "import_log",
     "importer_for",
+    "choose_run",
+    "read_runs",
+    "key_tables",
 ]
 
-IMPORTERS: dict[str, Importer] = {importer.name: importer for importer in (CurvesImporter(),)}
+# Trainers first: a Weights & Biases export is a CSV file with a step column, too.
+IMPORTERS: dict[str, Importer] = {
+    importer.name: importer for importer in (*trainer_importers(), CurvesImporter())
+}
 
 _RECIPE_WORDS = {f.name for f in fields(Recipe)} | {"lora_rank", "lora_targets"}
 
@@ -51,10 +59,9 @@ def importer_for(path: str | os.PathLike[str], format: str = "auto") -> Importer
     for importer in IMPORTERS.values():
         if importer.recognises(Path(path)):
             return importer
-    if len(IMPORTERS) == 1:
-        return next(
-            iter(IMPORTERS.values())
-        )  # the only reader there is says best what is wrong with the file
+    if Path(path).suffix.lower() == ".csv":
+        return IMPORTERS["csv"]  # the reader of tables says best what is wrong with one
+    read_runs(path)  # says what is wrong with a file that looks like a log
     raise InvalidInput(f"{path}: is in no format known here; name it with format; allowed are {known}")
 
 
@@ -72,6 +79,11 @@ def import_log(
     step_column: str | None = None,
     source: str | None = None,
     allow_gaps: bool | None = None,
+    series: Mapping[str, str] | None = None,
+    native_range: tuple[float, float] | None = None,
+    config: str | os.PathLike[str] | None = None,
+    run: int | None = None,
+    salvage: bool | None = None,
     **recipe_fields: Any,
 ) -> list[PilotRecord]:
     """Read every run in a log as records with evidence ``imported``; all of them, or an error.
@@ -94,7 +106,7 @@ def import_log(
         Column or run in the log to the model it trained; by default the log's own names are model names.
     eval_size
         Questions behind each value, for standard errors; known for GSM8K, MATH-500 and AIME.
-    seed, step_column, source, allow_gaps
+    seed, step_column, source, allow_gaps, series, native_range, config, run, salvage
         See `RunFacts`.
 
     Raises
@@ -122,6 +134,11 @@ def import_log(
             "step_column": step_column,
             "source": source,
             "allow_gaps": allow_gaps,
+            "series": series,
+            "native_range": native_range,
+            "config": None if config is None else Path(config),
+            "run": run,
+            "salvage": salvage,
         },
     )
     return importer_for(path, format).read(Path(path), facts)

@@ -61,6 +61,16 @@ class RunFacts:
         Empty cells mean "not evaluated"; otherwise they are an error, since they may as well be lost data.
     assumptions
         In plain words, what was assumed and why; kept in the record.
+    series
+        Target to the logged key that measures it, for trainers' logs; ``native`` is the training reward by default.
+    native_range
+        Smallest and largest possible training reward, which maps it to [0, 1].
+    config
+        The run's own config, or a folder with it; by default what lies beside the log.
+    run
+        Which run of a log that holds several, from 1.
+    salvage
+        Read the complete entries of a damaged JSON file instead of refusing it.
     """
 
     recipe: Mapping[str, Any] = field(default_factory=dict)
@@ -72,6 +82,11 @@ class RunFacts:
     source: str = ""
     allow_gaps: bool = False
     assumptions: tuple[str, ...] = ()
+    series: Mapping[str, str] = field(default_factory=dict)
+    native_range: tuple[float, float] | None = None
+    config: Path | None = None
+    run: int | None = None
+    salvage: bool = False
 
     def __post_init__(self) -> None:
         if self.target is not None:
@@ -84,8 +99,23 @@ class RunFacts:
         for name in ("step_column", "source"):
             if not isinstance(getattr(self, name), str):
                 raise InvalidInput(f"{name}: found {getattr(self, name)!r}; allowed is text")
+        if not isinstance(self.salvage, bool):
+            raise InvalidInput(f"salvage: found {self.salvage!r}; allowed are true and false")
+        if self.run is not None:
+            _whole("run", self.run, 1)
+        self._check_series()
         if not all(isinstance(line, str) for line in self.assumptions):
             raise InvalidInput(f"assumptions: found {self.assumptions!r}; allowed is a list of sentences")
+
+    def _check_series(self) -> None:
+        for target, key in self.series.items():
+            check_target(target)
+            if not isinstance(key, str) or not key:
+                raise InvalidInput(f"series.{target}: found {key!r}; allowed is a key of the log")
+        ends = self.native_range
+        numbers = ends is None or all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in ends)
+        if ends is not None and not (len(ends) == 2 and numbers and -1e12 < ends[0] < ends[1] < 1e12):
+            raise InvalidInput(f"native_range: found {ends!r}; allowed are two numbers, the smaller first")
 
 
 @runtime_checkable

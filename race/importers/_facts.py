@@ -4,7 +4,13 @@ target = "pass@1:gsm8k"
 eval_size = 1319                # optional for GSM8K, MATH-500, AIME and native
 source = "https://..."
 allow_gaps = true               # empty cells were not evaluated
+native_range = [0.0, 2.0]       # trainers' logs: smallest and largest possible training reward
+config = "training_args.json"   # trainers' logs: the run's own config
+run = 2                         # which run, in a log of several
 assumptions = ["completion length: our estimate from ..."]
+
+[series]                        # trainers' logs: target = logged key
+"pass@1:gsm8k" = "val-core/openai/gsm8k/reward/mean@1"
 
 [models]                        # column of the CSV file = model
 small = "Qwen2.5-1.5B-Instruct"
@@ -39,6 +45,11 @@ _TOP = (
     "assumptions",
     "models",
     "recipe",
+    "series",
+    "native_range",
+    "config",
+    "run",
+    "salvage",
 )
 _MODEL = ("name", "config", "seed")
 MAX_BYTES = 2**20
@@ -55,7 +66,7 @@ def facts_of(about: Path | None, given: Mapping[str, Any]) -> RunFacts:
         Unreadable or malformed TOML, an unknown key, or a value of the wrong kind; named.
     """
     values: dict[str, Any] = {} if about is None else _read_toml(about)
-    tables = {name: _table(name, values.pop(name, {}), about) for name in ("models", "recipe")}
+    tables = {name: _table(name, values.pop(name, {}), about) for name in ("models", "recipe", "series")}
     for name in tables:
         tables[name] |= _table(name, given.get(name) or {}, None)
     values |= {k: v for k, v in given.items() if k not in tables and v is not None}
@@ -63,8 +74,18 @@ def facts_of(about: Path | None, given: Mapping[str, Any]) -> RunFacts:
     if not isinstance(assumptions, (list, tuple)):
         raise InvalidInput(f"assumptions: found {assumptions!r}; allowed is a list of sentences")
     folder = about.parent if about is not None else Path()
+    if isinstance(ends := values.get("native_range"), list):
+        values["native_range"] = tuple(ends)
+    if isinstance(values.get("config"), str):
+        values["config"] = (about.parent if about is not None else Path()) / values["config"]
     models = {str(column): _model(str(column), value, folder) for column, value in tables["models"].items()}
-    return RunFacts(**values, assumptions=tuple(assumptions), models=models, recipe=tables["recipe"])
+    return RunFacts(
+        **values,
+        assumptions=tuple(assumptions),
+        models=models,
+        recipe=tables["recipe"],
+        series=tables["series"],
+    )
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

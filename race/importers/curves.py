@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from race.errors import InvalidInput
+from race.importers._assemble import table_of
 from race.importers._base import ModelRef, RunFacts
+from race.importers._csv import header_names
 from race.importers._rebuild import Run, recipe_of, record_of, resolve
 from race.importers._table import NUMBER, Table, read_table, shown
 from race.records import PilotRecord
@@ -39,6 +41,8 @@ class CurvesImporter:
                 first = file.readline(2**16).decode("utf-8-sig")
         except (OSError, UnicodeDecodeError):
             return False
+        if table_of(set(header_names(first.rstrip("\r\n")))) is not None:
+            return False  # a Weights & Biases export of a trainer's metrics
         return any(cell.strip(' "').lower() == "step" for cell in first.strip().split(","))
 
     def read(self, path: Path, facts: RunFacts) -> list[PilotRecord]:
