@@ -132,13 +132,17 @@ def build_trainer(case: Case, folder: Path, callbacks: list[Any], **overrides: A
     if case.evaluate:
         settings |= {"eval_strategy": "steps", "eval_steps": 3}
     rewards: list[Any] = [exact_answer, *([scorer_model()] if case.scorer else [])]
-    return GRPOTrainer(
+    trainer = GRPOTrainer(
         model=policy, args=GRPOConfig(**settings), reward_funcs=rewards, processing_class=tokenizer,
         reward_processing_classes=[None, *([load_tokenizer()] if case.scorer else [])],
         train_dataset=prompts(256), eval_dataset=prompts(6, heldout=True) if case.evaluate else None,
         peft_config=LoraConfig(r=case.lora, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
         if case.lora else None, callbacks=callbacks,
     )  # fmt: skip
+    if trainer.ref_model is not None:
+        # Before 1.16 TRL loads it with fused attention whatever the policy has, which torch's counter does not see.
+        trainer.ref_model.set_attn_implementation("eager")
+    return trainer
 
 
 @dataclass
