@@ -80,7 +80,9 @@ class Spent:
         """The whole run, with the steps that were done twice."""
         times = 1 + self.redone
         return Allocation(
-            float(self.search.sum()) * times, float(self.learning.sum()) * times, float(self.reward.sum()) * times
+            float(self.search.sum()) * times,
+            float(self.learning.sum()) * times,
+            float(self.reward.sum()) * times,
         )
 
 
@@ -156,8 +158,8 @@ def _samples_and_prompt(
     if mean < 1:
         raise InvalidInput(
             f"{log.file}: {samples[0]:g} completions of {completion.mean():.1f} tokens a batch are more than the "
-            f"{tokens.mean():,.0f} tokens that {log.keys['tokens_total']} counts; allowed are fewer samples: check the group "
-            "size, the batch size and the number of processes"
+            f"{tokens.mean():,.0f} tokens that {log.keys['tokens_total']} counts; allowed are fewer samples: check the "
+            "group size, the batch size and the number of processes"
         )
     # Batches differ, and means over several steps are rounded: no single row may fall below one token.
     return samples, np.maximum(prompt, 1.0)
@@ -177,14 +179,18 @@ def _tokens_per_batch(log: RunLog, batches: FloatArray) -> FloatArray:
         each[0] = np.nan  # the log starts in the middle of the run: what came before is in the first count
     good = np.isfinite(each)
     if not good.any():
-        raise InvalidInput(f"{log.file}: {log.keys['tokens_total']}: found no two counts to compare; allowed are at least 2")
+        raise InvalidInput(
+            f"{log.file}: {log.keys['tokens_total']}: found no two counts to compare; allowed are at least 2"
+        )
     where = np.clip(np.searchsorted(at[good], np.arange(len(count)), side="right") - 1, 0, None)
     found: FloatArray = each[good][where]
     return found
 
 
 @lru_cache(maxsize=256)
-def costs_of(arch: Architecture, lora: LoraSpec | None, attention: Attention, checkpointing: bool) -> CostFunctions:
+def costs_of(
+    arch: Architecture, lora: LoraSpec | None, attention: Attention, checkpointing: bool
+) -> CostFunctions:
     """`race.flops.cost_functions`, remembered."""
     return cost_functions(arch, lora=lora, attention=attention, gradient_checkpointing=checkpointing)
 
@@ -211,7 +217,9 @@ def spent(
         prefill=prefills * (_mean(costs.prefill.sequence, p, var_p) + _head(costs.prefill.sequence)),
         decode=work.generated * _decode(costs, p, c, var_c),
         update=_update(log, work, values, costs, var_n),
-        old_logprobs=kept * (_mean(costs.forward, n, var_n) + _head(costs.forward) * c) if values["old_logprobs"] else zeros,
+        old_logprobs=kept * (_mean(costs.forward, n, var_n) + _head(costs.forward) * c)
+        if values["old_logprobs"]
+        else zeros,
         reference=kept * (_mean(costs.forward_base, n, var_n) + _head(costs.forward_base) * c)
         if values["reference"]
         else zeros,
@@ -252,7 +260,11 @@ def _variances(log: RunLog, work: Work, values: Mapping[str, Any]) -> tuple[Floa
     share = values.get("spread", 0.0)
     c, p = work.completion, work.prompt
     high = np.maximum(log.filled("completion_max"), c) if _usable(log, values, "completion_max") else 4 * c
-    low = np.clip(log.filled("completion_min"), 0, c) if _usable(log, values, "completion_min") else np.minimum(1.0, c)
+    low = (
+        np.clip(log.filled("completion_min"), 0, c)
+        if _usable(log, values, "completion_min")
+        else np.minimum(1.0, c)
+    )
     var_c = share * (high - c) * (c - low)
     if log.has("prompt_max") and values.get("prompt_tokens") is None:
         floor = np.clip(log.filled("prompt_min"), 0, p) if log.has("prompt_min") else np.minimum(1.0, p)
@@ -265,7 +277,9 @@ def _usable(log: RunLog, values: Mapping[str, Any], name: str) -> bool:
     return log.has(name) and values.get("completion_tokens") is None
 
 
-def _two_points(mean: FloatArray, variance: FloatArray, least: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _two_points(
+    mean: FloatArray, variance: FloatArray, least: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Values below and above ``mean`` with this variance, the lower at least ``least``; weight of the lower."""
     sd = np.sqrt(np.maximum(variance, 0.0))
     room = np.maximum(mean - least, 0.0)
@@ -323,7 +337,9 @@ def executed(
         decode=work.generated * costs.decode(p, c),
         update=work.trained * (costs.update(n) + (_head(costs.update) + recomputed) * positions),
         old_logprobs=kept * (head(n) + _head(head) * positions) if values["old_logprobs"] else zeros,
-        reference=kept * (costs.forward_base(n) + _head(costs.forward_base) * positions) if values["reference"] else zeros,
+        reference=kept * (costs.forward_base(n) + _head(costs.forward_base) * positions)
+        if values["reference"]
+        else zeros,
         reward=reward,
         redone=log.redone / max(log.total_steps, 1),
     )

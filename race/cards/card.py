@@ -132,8 +132,8 @@ class Card:
             "params": self.architecture.params(),
             "steps": log.total_steps,
             "convention": {"attention": self.attention, "counted": "matrix multiplications, 2*m*n*k each"},
-            "flops": {**r.point.to_dict(), "range": {k: v.to_dict() for k, v in {**r.phases, "total": r.total}.items()}},
-            "shares": {**r.point.shares, "range": {k: v.to_dict() for k, v in r.shares.items()}},
+            "flops": {**r.point.to_dict(), "range": _spans({**r.phases, "total": r.total})},
+            "shares": {**r.point.shares, "range": _spans(r.shares)},
             "rho": r.point.rho,
             "regime": {"label": self.regime, "possible": list(self.regimes)},
             "passes": self.parts,
@@ -169,6 +169,10 @@ class Card:
         ]  # fmt: skip
 
 
+def _spans(ranges: Mapping[str, Range]) -> dict[str, dict[str, float]]:
+    return {name: value.to_dict() for name, value in ranges.items()}
+
+
 def _settled(a: Assumption) -> str:
     return "as logged" if a.value is None and a.source.startswith("log") else a.shown
 
@@ -199,8 +203,8 @@ def architecture_of(log: RunLog, model: str | Architecture | None) -> tuple[str,
         except (InvalidInput, CannotDo) as error:
             raise type(error)(f"{named.source}: {error}; or say which model it is (model)") from None
     raise InvalidInput(
-        f"model: missing; {log.file} does not say which model was trained and there is no config.json beside it; allowed is "
-        "a built-in name, a hub id, or the path of a config.json"
+        f"model: missing; {log.file} does not say which model was trained, and no config.json is beside it; allowed "
+        "is a built-in name, a hub id, or the path of a config.json"
     )
 
 
@@ -293,7 +297,9 @@ def _peak(cost: CostFunction | None) -> tuple[float, int] | None:
     return None if zero is None else (zero.gpu.peak_flops, zero.count)
 
 
-def _hardware(ranges: Ranges, cost: CostFunction | None) -> tuple[HardwareCost, HardwareCost, HardwareCost] | None:
+def _hardware(
+    ranges: Ranges, cost: CostFunction | None
+) -> tuple[HardwareCost, HardwareCost, HardwareCost] | None:
     if cost is None:
         return None
     ordered = sorted(ranges.corners, key=lambda a: float(a.total))
@@ -320,7 +326,12 @@ def hardware_dict(costs: Sequence[HardwareCost]) -> dict[str, Any]:
 
 def seconds_of(log: RunLog) -> dict[str, float]:
     """Wall-clock seconds by phase, where the log has them for the steps it covers."""
-    pairs = {"search": "seconds_search", "learning": "seconds_update", "reward": "seconds_reward", "step": "seconds_step"}
+    pairs = {
+        "search": "seconds_search",
+        "learning": "seconds_update",
+        "reward": "seconds_reward",
+        "step": "seconds_step",
+    }
     found: dict[str, float] = {}
     for phase, name in pairs.items():
         if log.has(name):

@@ -17,7 +17,13 @@ from race.cards.runlog import RunLog
 from race.errors import InvalidInput
 from race.flops import FORMULAS, Architecture, LoraSpec
 
-_FORMULA = {"trl": "trl", "verl": "verl-qwen2", "openrlhf": "6nd", "prime-rl": "prime-rl", "nemo-rl": "nemo-rl-qwen2"}
+_FORMULA = {
+    "trl": "trl",
+    "verl": "verl-qwen2",
+    "openrlhf": "6nd",
+    "prime-rl": "prime-rl",
+    "nemo-rl": "nemo-rl-qwen2",
+}
 
 
 @dataclass(frozen=True)
@@ -39,11 +45,20 @@ class Comparison:
 
 
 def comparisons_of(
-    log: RunLog, policy: Architecture, lora: LoraSpec | None, work: Work, needed: Spent, peak: tuple[float, int] | None
+    log: RunLog,
+    policy: Architecture,
+    lora: LoraSpec | None,
+    work: Work,
+    needed: Spent,
+    peak: tuple[float, int] | None,
 ) -> list[Comparison]:
     """Everything there is to compare with."""
     found = [*_reported(log, needed), *_measured(log, needed, peak)]
-    found += [c for name in dict.fromkeys((_FORMULA[log.trainer], "6nd")) if (c := _formula(name, policy, lora, work, needed))]
+    found += [
+        c
+        for name in dict.fromkeys((_FORMULA[log.trainer], "6nd"))
+        if (c := _formula(name, policy, lora, work, needed))
+    ]
     return found
 
 
@@ -55,7 +70,9 @@ def _reported(log: RunLog, needed: Spent) -> list[Comparison]:
         why = "0 is no measurement: transformers counts batches that carry input_ids, which GRPO's do not"
         return [Comparison("total_flos in the log", "the run", None, None, why)]
     total = float(needed.allocation.total)
-    why = "written by a meter inside the run (ComputeCallback) if one was on, else an estimate without rollouts"
+    why = (
+        "written by a meter inside the run (ComputeCallback) if one was on, else an estimate without rollouts"
+    )
     return [Comparison("total_flos in the log", "the run", own, own / total, why)]
 
 
@@ -78,13 +95,15 @@ def _measured(log: RunLog, needed: Spent, peak: tuple[float, int] | None) -> lis
     return [Comparison(f"{name} in the log", "updates", flops, flops / update, why)]
 
 
-def _formula(name: str, policy: Architecture, lora: LoraSpec | None, work: Work, needed: Spent) -> Comparison | None:
+def _formula(
+    name: str, policy: Architecture, lora: LoraSpec | None, work: Work, needed: Spent
+) -> Comparison | None:
     formula = FORMULAS[name]
     trained = float(work.trained.sum())
     update = float(needed.update.sum())
     if trained <= 0 or update <= 0:
         return None
-    length = int(round(float(np.average(work.prompt + work.completion, weights=np.maximum(work.trained, 1e-12)))))
+    length = round(float(np.average(work.prompt + work.completion, weights=np.maximum(work.trained, 1e-12))))
     try:
         each = formula.update(policy, [length], lora=lora).total
     except InvalidInput:

@@ -62,13 +62,19 @@ def _prompt(e: Evidence, completion: Assumption) -> Assumption:
     if e.log.has("total_mean") and logged:
         return Assumption(name, label, None, f"{e.from_log('total_mean')} less {completion.source[5:]}")
     if e.log.has("tokens_total") and logged and samples_known(e):
-        return Assumption(name, label, None, f"{e.from_log('tokens_total')} / samples, less {completion.source[5:]}")
+        return Assumption(
+            name, label, None, f"{e.from_log('tokens_total')} / samples, less {completion.source[5:]}"
+        )
     low, value, high = _PROMPT
     limit = whole(e, "prompt_limit")
     if limit is not None:
         high = float(max(limit, 1))
         low, value = min(low, high), min(value, high / 2 if high > 1 else 1.0)
-    why = "not in the log" if not e.log.has("tokens_total") else "the samples per step are unknown, so tokens do not give it"
+    why = (
+        "not in the log"
+        if not e.log.has("tokens_total")
+        else "the samples per step are unknown, so tokens do not give it"
+    )
     return Assumption(name, label, value, why, (low, high))
 
 
@@ -96,16 +102,24 @@ def _spread(e: Evidence, completion: Assumption) -> list[Assumption]:
             error = min(0.5, 2 * float(values.std(ddof=1)) / math.sqrt(len(values)) / float(values.mean()))
             found.append(
                 Assumption(
-                    "between", "lengths in steps that were not logged, relative", 1.0,
-                    f"only every {cadence:g}th step is in the log; two standard errors", (1 - error, 1 + error),
-                )  # fmt: skip
+                    "between",
+                    "lengths in steps that were not logged, relative",
+                    1.0,
+                    f"only every {cadence:g}th step is in the log; two standard errors",
+                    (1 - error, 1 + error),
+                )
             )
     return found
 
 
 def samples_known(e: Evidence) -> bool:
     """Whether the number of samples follows from what is known."""
-    return "prompts_per_step" in e.given or _samples_of_config(e) is not None or e.log.has("samples_step") or e.log.has("samples_trained")
+    return (
+        "prompts_per_step" in e.given
+        or _samples_of_config(e) is not None
+        or e.log.has("samples_step")
+        or e.log.has("samples_trained")
+    )
 
 
 def _samples_of_config(e: Evidence) -> tuple[int, str] | None:
@@ -116,7 +130,10 @@ def _samples_of_config(e: Evidence) -> tuple[int, str] | None:
     micro, world = whole(e, "micro_batch"), whole(e, "world")
     per_generation = whole(e, "steps_per_generation") or whole(e, "accumulation")
     if micro is not None and world is not None and per_generation is not None:
-        return micro * world * per_generation, f"{_source(e, 'micro_batch')} x processes x steps per generation"
+        return (
+            micro * world * per_generation,
+            f"{_source(e, 'micro_batch')} x processes x steps per generation",
+        )
     prompts, group = whole(e, "prompts_per_step"), _group_known(e)
     if prompts is not None and group is not None:
         return prompts * group, f"{_source(e, 'prompts_per_step')} x group size"
@@ -149,14 +166,20 @@ def _samples(e: Evidence) -> Assumption:
     if "prompts_per_step" in e.given:
         group = _group_known(e)
         if group is None:
-            raise InvalidInput("group_size: missing beside prompts_per_step; allowed is the rollouts per prompt")
+            raise InvalidInput(
+                "group_size: missing beside prompts_per_step; allowed is the rollouts per prompt"
+            )
         return Assumption(name, label, e.given["prompts_per_step"] * group, "given: prompts x group size")
     for field in ("samples_step", "samples_trained"):
         if e.log.has(field) and e.log.trainer != "nemo-rl":
             return Assumption(name, label, None, e.from_log(field))
     found = _samples_of_config(e)
     log = e.log
-    if log.has("tokens_step") and log.has("completion_mean") and (log.has("prompt_mean") or log.has("total_mean")):
+    if (
+        log.has("tokens_step")
+        and log.has("completion_mean")
+        and (log.has("prompt_mean") or log.has("total_mean"))
+    ):
         derived = _derived_samples(e)
         if found is None or not math.isclose(found[0], derived, rel_tol=0.02):
             return Assumption(name, label, derived, f"{e.from_log('tokens_step')} / mean length")
@@ -179,13 +202,17 @@ def _samples(e: Evidence) -> Assumption:
 def _derived_samples(e: Evidence) -> float:
     log = e.log
     length = (
-        log.series["completion_mean"] + log.series["prompt_mean"] if log.has("prompt_mean") else log.series["total_mean"]
+        log.series["completion_mean"] + log.series["prompt_mean"]
+        if log.has("prompt_mean")
+        else log.series["total_mean"]
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         samples = log.series["tokens_step"] / length
     samples = samples[np.isfinite(samples) & (samples > 0)]
     if not len(samples):
-        raise InvalidInput(f"{log.file}: {log.keys['tokens_step']}: found no step with tokens; allowed is at least one")
+        raise InvalidInput(
+            f"{log.file}: {log.keys['tokens_step']}: found no step with tokens; allowed is at least one"
+        )
     value = float(np.median(samples))
     return float(round(value)) if abs(value - round(value)) < 0.02 * value else value
 
@@ -199,7 +226,9 @@ def settle_reuse(e: Evidence) -> list[Assumption]:
         passes, source = known, _source(e, "passes")
     if log.trainer != "trl":
         if passes is None:
-            known_default = "one pass; other trainers than TRL do not reuse samples across steps unless told to"
+            known_default = (
+                "one pass; other trainers than TRL do not reuse samples across steps unless told to"
+            )
             passes, source = 1, known_default
             ends: Any = (1, 4) if log.trainer in ("verl", "openrlhf") and not log.config else None
             return [
@@ -216,7 +245,11 @@ def settle_reuse(e: Evidence) -> list[Assumption]:
     why = ""
     if passes is not None and per_generation is not None and accumulation is not None:
         period, why = per_generation * float(passes) / accumulation, _source(e, "steps_per_generation")
-    elif passes is not None and e.config("steps_per_generation") is None and (accumulation is not None or seen is None):
+    elif (
+        passes is not None
+        and e.config("steps_per_generation") is None
+        and (accumulation is not None or seen is None)
+    ):
         period, why = float(passes), "steps_per_generation follows the accumulation, as by default"
     if seen is not None and (period is None or not math.isclose(period, seen, rel_tol=0.01)):
         period, why = seen, "log: which rows have lengths"
@@ -231,7 +264,13 @@ def settle_reuse(e: Evidence) -> list[Assumption]:
     if passes is None:
         ends = None if period <= 1 else (1.0, float(period))
         found.append(
-            Assumption("passes", "passes over each sample", float(max(1.0, period)), "one pass a step over the whole batch", ends)
+            Assumption(
+                "passes",
+                "passes over each sample",
+                float(max(1.0, period)),
+                "one pass a step over the whole batch",
+                ends,
+            )
         )
     else:
         found.append(Assumption("passes", "passes over each sample", float(passes), source))

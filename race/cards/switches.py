@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,9 @@ def settle_lora(e: Evidence) -> Assumption:
     enabled = _flag(e, "lora_on")
     if rank is not None and (enabled is None or enabled[0]):
         if isinstance(rank.value, bool) or not isinstance(rank.value, int) or rank.value < 0:
-            raise InvalidInput(f"{rank.source}: found {rank.value!r}; allowed is a rank, 0 for full fine-tuning")
+            raise InvalidInput(
+                f"{rank.source}: found {rank.value!r}; allowed is a rank, 0 for full fine-tuning"
+            )
         if rank.value > 0:
             return Assumption(name, label, LoraSpec(rank.value, _config_targets(e)), rank.source)
         return Assumption(name, label, None, rank.source)
@@ -69,7 +72,11 @@ def settle_lora(e: Evidence) -> Assumption:
         # A whole config without a rank is a config of full fine-tuning.
         return Assumption(name, label, None, f"the config sets no rank; {e.default('lora')}")
     return Assumption(
-        name, label, None, e.default("lora") or "nothing says otherwise", (LoraSpec(_SMALL_RANK, targets), None)
+        name,
+        label,
+        None,
+        e.default("lora") or "nothing says otherwise",
+        (LoraSpec(_SMALL_RANK, targets), None),
     )
 
 
@@ -100,7 +107,9 @@ def _config_targets(e: Evidence) -> Any:
     if known is None or known.value in ("all-linear", None, [], ["all-linear"]):
         return "all-linear"
     value = known.value
-    return _targets(parse_lora_targets(value.strip("[]").replace("'", "")) if isinstance(value, str) else value)
+    return _targets(
+        parse_lora_targets(value.strip("[]").replace("'", "")) if isinstance(value, str) else value
+    )
 
 
 def _checkpointing(e: Evidence) -> Assumption:
@@ -164,7 +173,9 @@ def _old_logprobs(e: Evidence) -> Assumption:
     if (why := e.default("old_logprobs")) is not None:
         return Assumption(name, label, log.trainer == "nemo-rl", why)
     if log.trainer == "verl" and log.has("seconds_search"):
-        return Assumption(name, label, False, "log: timing_s/old_log_prob is missing beside the other timings")
+        return Assumption(
+            name, label, False, "log: timing_s/old_log_prob is missing beside the other timings"
+        )
     return Assumption(name, label, True, f"{log.title} runs it by default", (False, True))
 
 
@@ -184,7 +195,9 @@ def _old_logprobs_of_trl(e: Evidence, name: str, label: str) -> Assumption:
     if vllm is not None and correction is not None:
         return Assumption(name, label, correction[0], correction[1])
     if e.full_log:
-        return Assumption(name, label, False, "log: no sampling/ keys, which TRL logs when it corrects for vLLM")
+        return Assumption(
+            name, label, False, "log: no sampling/ keys, which TRL logs when it corrects for vLLM"
+        )
     return Assumption(name, label, False, "no sign of it in the log", (False, True))
 
 
@@ -208,9 +221,13 @@ def _reward_model(e: Evidence) -> Assumption:
         return Assumption(name, label, scorer, named.source)
     if e.config("remote_reward") is not None:
         why = "a remote reward was asked for what it is; it may or may not be a model"
-        return Assumption(name, label, None, why, (None, e.policy))
+        return Assumption(name, label, None, why, (None, replace(e.policy, name="one of the policy's size")))
     return Assumption(
-        name, label, None, "the log does not say; if one ran, one of the policy's size is the upper end", (None, e.policy)
+        name,
+        label,
+        None,
+        "the log does not say; if one ran, one of the policy's size is the upper end",
+        (None, replace(e.policy, name="one of the policy's size")),
     )
 
 
@@ -229,12 +246,18 @@ def _prefix_caching(e: Evidence) -> Assumption:
             return Assumption(name, label, True, "vLLM caches prefixes by default", (True, False))
         return Assumption(name, label, False, "no sign of vLLM in the log", (True, False))
     usual = e.log.trainer != "openrlhf"
-    return Assumption(name, label, usual, e.default("prefix_caching") or "the engine's default", (True, False))
+    return Assumption(
+        name, label, usual, e.default("prefix_caching") or "the engine's default", (True, False)
+    )
 
 
 def _masked(e: Evidence) -> list[Assumption]:
     found = _flag(e, "mask_truncated")
-    return [Assumption("masked", "truncated completions left out of the loss", *found)] if found is not None else []
+    return (
+        [Assumption("masked", "truncated completions left out of the loss", *found)]
+        if found is not None
+        else []
+    )
 
 
 def generated_by_transformers(e: Evidence) -> bool:

@@ -1,10 +1,10 @@
 """FLOPs that taught nothing, as far as the log shows. The kinds overlap, so they are never added up.
 
-    zero-variance groups   all rewards equal: rollouts, scoring and update without a gradient
-    truncated completions  cut at the limit: usually no answer, so no sign of right or wrong
-    never trained on       generated, scored and thrown away (dynamic sampling)
-    padding                executed beyond what the samples' own lengths need
-    done twice             steps repeated after a resume
+zero-variance groups   all rewards equal: rollouts, scoring and update without a gradient
+truncated completions  cut at the limit: usually no answer, so no sign of right or wrong
+never trained on       generated, scored and thrown away (dynamic sampling)
+padding                executed beyond what the samples' own lengths need
+done twice             steps repeated after a resume
 """
 
 from __future__ import annotations
@@ -99,14 +99,23 @@ def _never_trained(log: RunLog, work: Work, needed: Spent) -> Waste:
 def _padding(needed: Spent, padded: Spent | None) -> Waste:
     name, label, of = "padding", "padding and rows that wait for the longest", "executed FLOPs"
     if padded is None:
-        return Waste(name, label, None, of, None, "no sign of padded batches, or no longest length in the log")
+        return Waste(
+            name, label, None, of, None, "no sign of padded batches, or no longest length in the log"
+        )
     extra = float(padded.allocation.total - needed.allocation.total)
-    return Waste(name, label, extra / float(padded.allocation.total), of, extra, "beyond the total above: executed less needed")
+    return Waste(
+        name,
+        label,
+        extra / float(padded.allocation.total),
+        of,
+        extra,
+        "beyond the total above: executed less needed",
+    )
 
 
 def _twice(log: RunLog, needed: Spent) -> Waste:
     share = log.redone / max(log.total_steps + log.redone, 1)
     flops = float(needed.total.sum()) * needed.redone
-    return Waste("done_twice", "steps repeated after a resume", share, "steps", flops, "log: steps that go back")
-
-
+    return Waste(
+        "done_twice", "steps repeated after a resume", share, "steps", flops, "log: steps that go back"
+    )

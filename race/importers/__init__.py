@@ -15,8 +15,8 @@ from typing import Any
 from race.errors import InvalidInput
 from race.importers._base import Importer, ModelRef, RunFacts
 from race.importers._facts import facts_of
-from race.importers.curves import CurvesImporter
 from race.importers._keys import key_tables
+from race.importers.curves import CurvesImporter
 from race.importers.trainers import choose_run, read_runs, trainer_importers
 from race.recipe import Recipe
 from race.records import PilotRecord
@@ -26,19 +26,18 @@ __all__ = [
     "Importer",
     "ModelRef",
     "RunFacts",
+    "choose_run",
     "facts_of",
     "import_curves",
     "import_log",
     "importer_for",
-    "choose_run",
-    "read_runs",
     "key_tables",
+    "read_runs",
 ]
 
 # Trainers first: a Weights & Biases export is a CSV file with a step column, too.
-IMPORTERS: dict[str, Importer] = {
-    importer.name: importer for importer in (*trainer_importers(), CurvesImporter())
-}
+_READERS: tuple[Importer, ...] = (*trainer_importers(), CurvesImporter())
+IMPORTERS: dict[str, Importer] = {importer.name: importer for importer in _READERS}
 
 _RECIPE_WORDS = {f.name for f in fields(Recipe)} | {"lora_rank", "lora_targets"}
 
@@ -61,7 +60,7 @@ def importer_for(path: str | os.PathLike[str], format: str = "auto") -> Importer
             return importer
     if Path(path).suffix.lower() == ".csv":
         return IMPORTERS["csv"]  # the reader of tables says best what is wrong with one
-    read_runs(path)  # says what is wrong with a file that looks like a log
+    read_runs(Path(path))  # says what is wrong with a file that looks like a log
     raise InvalidInput(f"{path}: is in no format known here; name it with format; allowed are {known}")
 
 

@@ -135,8 +135,8 @@ def run_log(
     series, found, keys = _series(path, table, plain, steps, notes)
     if run.redone:
         notes.append(
-            f"resumed from step {', '.join(str(s) for s in run.resumed)}: {run.redone} steps were done twice; the later "
-            "values are used, both are charged"
+            f"resumed from step {', '.join(str(s) for s in run.resumed)}: {run.redone} steps were done twice; the "
+            "later values are used, both are charged"
         )
     if run.repeated:
         notes.append(f"{run.repeated} entries repeat a step with other values; the later ones are used")
@@ -180,7 +180,9 @@ def _covered(steps: IntArray, notes: list[str]) -> IntArray:
     holes = gaps[gaps >= 2 * cadence]
     if len(holes):
         missing = int((holes - cadence).sum())
-        notes.append(f"{missing} steps in {len(holes)} gaps are not in the log; they are taken to be like the row after")
+        notes.append(
+            f"{missing} steps in {len(holes)} gaps are not in the log; they are taken to be like the row after"
+        )
     covered: IntArray = np.concatenate([[max(first, 1)], gaps]).astype(np.int64)
     return covered
 
@@ -236,8 +238,8 @@ def _check(path: Path, name: str, key: str, values: FloatArray, steps: IntArray)
     bad = np.flatnonzero((values < low) | (values > high))  # false for NaN, which is a gap
     if len(bad):
         raise InvalidInput(
-            f"{path}, step {steps[bad[0]]}, {key}: found {values[bad[0]]:g}; allowed is a number from {max(low, 0):g} to "
-            f"{high:g} ({what})"
+            f"{path}, step {steps[bad[0]]}, {key}: found {values[bad[0]]:g}; allowed is a number from {max(low, 0):g} "
+            f"to {high:g} ({what})"
         )
 
 

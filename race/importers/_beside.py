@@ -47,7 +47,9 @@ def config_beside(log: Path, table: KeyTable, given: Path | None) -> dict[str, K
         if given.is_dir():
             there = [given / name for name in table.beside if (given / name).is_file()]
             if not there:
-                raise InvalidInput(f"config: {given}: found none of {', '.join(table.beside)}; allowed is one of them")
+                raise InvalidInput(
+                    f"config: {given}: found none of {', '.join(table.beside)}; allowed is one of them"
+                )
         else:
             there = [given]
         found: dict[str, Known] = {}
@@ -99,7 +101,9 @@ def read_config(file: Path) -> dict[str, Any]:
             value = json.loads(text)
     except (ValueError, RecursionError) as error:  # all three decoders raise kinds of ValueError
         message = " ".join(str(error).split())[:200]
-        raise InvalidInput(f"config: {file}: is not readable: {message}; allowed is JSON, TOML or YAML") from None
+        raise InvalidInput(
+            f"config: {file}: is not readable: {message}; allowed is JSON, TOML or YAML"
+        ) from None
     if not isinstance(value, Mapping):
         raise InvalidInput(f"config: {file}: found {type(value).__name__}; allowed is an object")
     return dict(value)

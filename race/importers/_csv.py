@@ -73,7 +73,11 @@ def _add(
     path: Path, at: int, header: list[str], columns: dict[int, tuple[str, str]], cells: list[str],
     runs: dict[str, list[Row]],
 ) -> None:  # fmt: skip
-    steps = {name: v for name, c in zip(header, cells, strict=True) if name in _STEPS and (v := number(c)) is not None}
+    steps = {
+        name: v
+        for name, c in zip(header, cells, strict=True)
+        if name in _STEPS and (v := number(c)) is not None
+    }
     values: dict[str, dict[str, float]] = {}
     for column, (run, key) in columns.items():
         cell = cells[column].strip()

@@ -44,7 +44,9 @@ def read_events(path: Path) -> Rows:
                 order.setdefault(at, Row(at, {}, len(rows) + len(order) + 1)).values[tag] = parsed
         rows += order.values()
     if not rows:
-        raise InvalidInput(f"{path}: found no scalar in these TensorBoard events; allowed is a run that logged some")
+        raise InvalidInput(
+            f"{path}: found no scalar in these TensorBoard events; allowed is a run that logged some"
+        )
     return Rows("TensorBoard events", digest.hexdigest(), rows, notes=notes)
 
 

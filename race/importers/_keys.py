@@ -108,7 +108,9 @@ class KeyTable:
         patterns = [key.pattern for key in used if key.pattern is not None]
         strange = (n for n in names if n not in exact and self.plain(n) not in exact)
         return tuple(
-            sorted(n for n in strange if not any(p.fullmatch(n) or p.fullmatch(self.plain(n)) for p in patterns))
+            sorted(
+                n for n in strange if not any(p.fullmatch(n) or p.fullmatch(self.plain(n)) for p in patterns)
+            )
         )
 
 
@@ -125,10 +127,12 @@ def _table(name: str) -> KeyTable:
     if data.pop("schema") != SCHEMA:
         raise ValueError(f"keys/{name}.json: schema is not {SCHEMA}")
     fields = tuple(_field(name, entry) for entry in data.pop("fields"))
-    keys = {part: tuple(Key(k) for k in data.pop(part)) for part in ("identify", "rewards", "known")}
+    keys: dict[str, Any] = {
+        part: tuple(Key(k) for k in data.pop(part)) for part in ("identify", "rewards", "known")
+    }
     foreign = tuple((entry["what"], tuple(entry["keys"])) for entry in data.pop("foreign"))
     config = tuple((entry["field"], tuple(entry["paths"])) for entry in data.pop("config"))
-    lists = {part: tuple(data.pop(part)) for part in ("prefixes", "steps", "beside", "traps")}
+    lists: dict[str, Any] = {part: tuple(data.pop(part)) for part in ("prefixes", "steps", "beside", "traps")}
     return KeyTable(fields=fields, foreign=foreign, config=config, **keys, **lists, **data)
 
 

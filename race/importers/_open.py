@@ -133,7 +133,9 @@ def _kind_of_object(text: str) -> Kind:
 
 def _is_csv(text: str) -> bool:
     cells = text.partition("\n")[0].rstrip("\r").split(",")
-    return any(cell.strip(' "').lower() in ("step", "_step", "global_step", "train/global_step") for cell in cells)
+    return any(
+        cell.strip(' "').lower() in ("step", "_step", "global_step", "train/global_step") for cell in cells
+    )
 
 
 def read_whole(path: Path) -> tuple[bytes, str]:

@@ -31,7 +31,9 @@ def names_at_start(path: Path) -> set[str]:
     if kind == "csv":
         return set(header_names(text.partition("\n")[0].rstrip("\r")))
     if kind == "text":
-        lines = [line for line in text.splitlines() if "step:" in line or "Global step" in line or "{'" in line]
+        lines = [
+            line for line in text.splitlines() if "step:" in line or "Global step" in line or "{'" in line
+        ]
         return {name for line in lines for name in (*_DICT_NAME.findall(line), *_PAIR_NAME.findall(line))}
     return {_unescaped(name) for name in _JSON_NAME.findall(text)}
 

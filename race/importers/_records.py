@@ -1,8 +1,8 @@
 """From a `RunLog` to a record: FLOPs priced row by row on the logged lengths, curves in [0, 1].
 
 Unlike a card, a record is evidence that plans rest on, so the quantities that decide its FLOPs most have to be known:
-from the log, a config beside it, or the user. What is left to assume is listed in ``provenance["assumptions"]`` with its
-range, and what it does to the total in ``provenance["flops_range"]``.
+from the log, a config beside it, or the user. What is left to assume is listed in ``provenance["assumptions"]`` with
+its range, and what it does to the total in ``provenance["flops_range"]``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def record_of_run(path: Path, log: RunLog, table: KeyTable, facts: RunFacts) -> 
     if isinstance(given.get("lora"), Mapping):
         given["lora"] = Recipe.from_dict({"reward": "sparse", "lora": given["lora"]}).lora
     if "reward" not in given:
-        raise InvalidInput(f"recipe.reward: missing, and FLOPs are rebuilt from it; allowed is {REQUIRED['reward']}")
+        raise InvalidInput(
+            f"recipe.reward: missing, and FLOPs are rebuilt from it; allowed is {REQUIRED['reward']}"
+        )
     reward_system(given["reward"])
     rung = _rung(log, facts)
     card = card_of(log, None if rung is None else rung.architecture, given=given, defaults=table.defaults)
@@ -58,7 +60,9 @@ def record_of_run(path: Path, log: RunLog, table: KeyTable, facts: RunFacts) -> 
     for a in card.assumptions:
         word = _NEEDED.get(a.name)
         if word is not None and (not a.settled or a.value == "from tokens"):
-            raise InvalidInput(f"recipe.{word}: missing, and FLOPs are rebuilt from it; allowed is {REQUIRED[word]}")
+            raise InvalidInput(
+                f"recipe.{word}: missing, and FLOPs are rebuilt from it; allowed is {REQUIRED[word]}"
+            )
     recipe = _recipe(card, given)
     flops = card.flops
     if not flops.total <= 1e30:
@@ -123,7 +127,9 @@ def _recipe(card: Card, given: Mapping[str, Any]) -> Recipe:
     values, tokens, work = card.values, card.tokens, card.work
     group = int(values["group_size"])
     if group < 2:
-        raise InvalidInput(f"group_size: found {group}; allowed is at least 2: a group of one has no advantage")
+        raise InvalidInput(
+            f"group_size: found {group}; allowed is at least 2: a group of one has no advantage"
+        )
     made, trained = float(work.generated.sum()), float(work.trained.sum())
     batch = made / max(float(work.batches.sum()), 1.0)
     ratio = min(max(trained / made, MIN_UPDATE_RATIO), MAX_UPDATE_RATIO) if made > 0 else 1.0
@@ -148,20 +154,24 @@ def _recipe(card: Card, given: Mapping[str, Any]) -> Recipe:
 def _sentences(card: Card) -> list[str]:
     total = float(card.ranges.point.total)
     return [
-        f"{m.assumption.label}: {m.assumption.shown} ({m.assumption.source}); {m.assumption.range_shown} would move the "
-        f"total by {m.lo / total - 1:+.1%} to {m.hi / total - 1:+.1%}"
+        f"{m.assumption.label}: {m.assumption.shown} ({m.assumption.source}); {m.assumption.range_shown} would "
+        f"move the total by {m.lo / total - 1:+.1%} to {m.hi / total - 1:+.1%}"
         for m in card.ranges.moves
     ]
 
 
-def _curves(path: Path, card: Card, recipe: Recipe, facts: RunFacts) -> tuple[dict[str, Curve], dict[str, Any]]:
+def _curves(
+    path: Path, card: Card, recipe: Recipe, facts: RunFacts
+) -> tuple[dict[str, Curve], dict[str, Any]]:
     """Curves by target, and where each comes from."""
     log = card.log
     columns: dict[str, tuple[str, FloatArray]] = {}
     for target, key in facts.series.items():
         check_target(target)
         if key not in log.raw:
-            near = ", ".join(k for k in sorted(log.raw) if "reward" in k or "val" in k or "acc" in k) or "none"
+            near = (
+                ", ".join(k for k in sorted(log.raw) if "reward" in k or "val" in k or "acc" in k) or "none"
+            )
             raise InvalidInput(f"series: {key!r} is not in {path}; allowed is one of its keys ({near[:300]})")
         columns[target] = key, log.raw[key]
     wanted = facts.target or "native"
@@ -193,16 +203,26 @@ def _range_of(values: FloatArray, target: str, key: str, facts: RunFacts) -> tup
     if facts.native_range is not None and target == "native":
         a, b = facts.native_range
         if low < a - 1e-9 or high > b + 1e-9:
-            raise InvalidInput(f"native_range: found {a:g} to {b:g}, but {key} goes from {low:g} to {high:g}; allowed is a "
-                               "range that holds every value")  # fmt: skip
+            raise InvalidInput(
+                f"native_range: found {a:g} to {b:g}, but {key} goes from {low:g} to {high:g}; allowed is a range that "
+                "holds every value"
+            )
         return a, b, "given"
     if low >= 0 and high <= 1:
         return 0.0, 1.0, "every value lies in [0, 1]"
     if target != "native":
-        raise InvalidInput(f"{key}: goes from {low:g} to {high:g}; allowed for {target} are values from 0 to 1")
+        raise InvalidInput(
+            f"{key}: goes from {low:g} to {high:g}; allowed for {target} are values from 0 to 1"
+        )
     if high - low < 1e-12:
-        raise InvalidInput(f"native_range: missing; {key} is {low:g} throughout, and its scale is not known; allowed is LO,HI")
-    return low, high, "the smallest and largest value of this log (not the scale of the reward, which is not known)"
+        raise InvalidInput(
+            f"native_range: missing; {key} is {low:g} throughout, and its scale is not known; allowed is LO,HI"
+        )
+    return (
+        low,
+        high,
+        "the smallest and largest value of this log (not the scale of the reward, which is not known)",
+    )
 
 
 def _curve(path: Path, log: RunLog, flops: FloatArray, values: FloatArray, key: str, size: int) -> Curve:

@@ -19,7 +19,14 @@ from race.errors import InvalidInput
 from race.importers._open import WHAT, Lines, read_whole
 
 MAX_ROWS = 2_000_000
-_WORDS = {"nan": math.nan, "inf": math.nan, "infinity": math.nan, "-inf": math.nan, "-infinity": math.nan, "none": math.nan}
+_WORDS = {
+    "nan": math.nan,
+    "inf": math.nan,
+    "infinity": math.nan,
+    "-inf": math.nan,
+    "-infinity": math.nan,
+    "none": math.nan,
+}
 _STEP_NAMES = ("step", "_step", "Step", "global_step")
 
 
@@ -126,7 +133,9 @@ def rows_of_entries(path: Path, entries: Sequence[Any], unit: str = "entry") -> 
     for at, entry in enumerate(entries, 1):
         where = f"{path}, {unit} {at}"
         if not isinstance(entry, Mapping):
-            raise InvalidInput(f"{where}: found {type(entry).__name__}; allowed is an object of logged values")
+            raise InvalidInput(
+                f"{where}: found {type(entry).__name__}; allowed is an object of logged values"
+            )
         values = numbers(entry)
         rows.append(Row(step_of(values, where), values, at))
     return rows
@@ -163,7 +172,9 @@ def read_json(path: Path, *, salvage: bool = False) -> Rows:
                 else ""
             )
             raise InvalidInput(f"{path}, {place}: is not JSON: {error.msg}{hint}") from None
-        notes = (f"the file is damaged at {place}; only the {len(entries)} complete entries before it were read",)
+        notes = (
+            f"the file is damaged at {place}; only the {len(entries)} complete entries before it were read",
+        )
         value = {"log_history": entries}
     except ValueError as error:  # an integer of more digits than Python converts
         raise InvalidInput(f"{path}: is not JSON: {' '.join(str(error).split())}") from None
@@ -195,8 +206,12 @@ def _rows_of_value(path: Path, value: Any, sha256: str) -> Rows:
     if isinstance(value, Mapping) and "log_history" in value:
         history = value["log_history"]
         if not isinstance(history, list):
-            raise InvalidInput(f"{path}: log_history: found {type(history).__name__}; allowed is a list of entries")
-        state = {k: v for k, v in value.items() if isinstance(v, (int, float, str)) and not isinstance(v, bool)}
+            raise InvalidInput(
+                f"{path}: log_history: found {type(history).__name__}; allowed is a list of entries"
+            )
+        state = {
+            k: v for k, v in value.items() if isinstance(v, (int, float, str)) and not isinstance(v, bool)
+        }
         return Rows("trainer_state.json", sha256, rows_of_entries(path, history), state)
     if isinstance(value, list):
         return Rows("JSON list of rows", sha256, rows_of_entries(path, value))
@@ -240,7 +255,9 @@ def read_json_lines(path: Path) -> Rows:
         if not text.strip():
             continue
         if broken is not None:
-            raise InvalidInput(f"{path}, line {broken[0]}: is not JSON: {broken[1]}; allowed is an object a line")
+            raise InvalidInput(
+                f"{path}, line {broken[0]}: is not JSON: {broken[1]}; allowed is an object a line"
+            )
         try:
             entry = json.loads(text)
         except (ValueError, RecursionError) as error:

@@ -56,7 +56,9 @@ def read_text(path: Path) -> Rows:
             if entry and ("loss" in entry or "reward" in entry):
                 found["trl"].append(Row(None, entry, at))
         if any(len(rows) > MAX_ROWS for rows in found.values()):
-            raise InvalidInput(f"{path}: found more than {MAX_ROWS} lines of metrics; allowed are fewer: thin it")
+            raise InvalidInput(
+                f"{path}: found more than {MAX_ROWS} lines of metrics; allowed are fewer: thin it"
+            )
     there = [name for name, rows in found.items() if rows]
     if not there:
         raise InvalidInput(f"{path}: found no line of metrics of any trainer known here; allowed is {WHAT}")

@@ -18,10 +18,10 @@ from race.importers._csv import read_csv
 from race.importers._events import read_events
 from race.importers._keys import KeyTable, key_tables
 from race.importers._open import find_log, kind_of
+from race.importers._recognise import names_at_start
 from race.importers._records import record_of_run
 from race.importers._rows import Rows, read_json, read_json_lines
 from race.importers._text import read_text
-from race.importers._recognise import names_at_start
 from race.records import PilotRecord
 
 
@@ -44,7 +44,9 @@ class TrainerImporter:
 
     def read(self, path: Path, facts: RunFacts) -> list[PilotRecord]:
         """The run in ``path`` (or the one that ``facts.run`` names); see `race.importers.Importer`."""
-        log = choose_run(path, read_runs(path, format=self.name, config=facts.config, salvage=facts.salvage), facts.run)
+        log = choose_run(
+            path, read_runs(path, format=self.name, config=facts.config, salvage=facts.salvage), facts.run
+        )
         return [record_of_run(path, log, self.table, facts)]
 
 
@@ -87,7 +89,9 @@ def read_runs(
             name = rows.run or (f"run {at}, from {rows.unit} {run.where}" if len(runs) > 1 else "")
             found.append(replace(log, run=name))
     if not found:
-        raise InvalidInput(f"{path}: found no entry of a training step; allowed is a log of a run that took some")
+        raise InvalidInput(
+            f"{path}: found no entry of a training step; allowed is a log of a run that took some"
+        )
     return found
 
 
@@ -112,7 +116,9 @@ def _table(path: Path, names: set[str], format: str) -> KeyTable:
             )
     table = tables[format] if format != "auto" else table_of(names) or _unknown(path, names)
     if table.score(names) == 0:
-        raise InvalidInput(f"{path}: has no key of {table.title}; allowed is one of its logs (found {_some(names)})")
+        raise InvalidInput(
+            f"{path}: has no key of {table.title}; allowed is one of its logs (found {_some(names)})"
+        )
     return table
 
 
@@ -125,7 +131,9 @@ def _is_online(table: KeyTable, names: set[str]) -> bool:
 
 def _unknown(path: Path, names: set[str]) -> KeyTable:
     titles = ", ".join(t.title for t in key_tables().values())
-    raise InvalidInput(f"{path}: has keys of no trainer known here (found {_some(names)}); known are {titles}")
+    raise InvalidInput(
+        f"{path}: has keys of no trainer known here (found {_some(names)}); known are {titles}"
+    )
 
 
 def _some(names: set[str]) -> str:
@@ -144,6 +152,10 @@ def choose_run(path: Path, runs: list[RunLog], run: int | None) -> RunLog:
     if run is not None and not 1 <= run <= len(runs):
         raise InvalidInput(f"run: found {run}; allowed are 1 to {len(runs)}")
     if run is None and len(runs) > 1:
-        listed = "; ".join(f"{at}: {r.run}, steps {r.steps[0]} to {r.steps[-1]}" for at, r in enumerate(runs, 1))
-        raise InvalidInput(f"{path}: holds {len(runs)} runs ({listed}); allowed is one: choose it with its number (run)")
+        listed = "; ".join(
+            f"{at}: {r.run}, steps {r.steps[0]} to {r.steps[-1]}" for at, r in enumerate(runs, 1)
+        )
+        raise InvalidInput(
+            f"{path}: holds {len(runs)} runs ({listed}); allowed is one: choose it with its number (run)"
+        )
     return runs[0 if run is None else run - 1]
