@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from race.cli import evals, evidence, fit, flops, loop, plan, query, report, runs, study
+from race.cli import card, evals, evidence, fit, flops, loop, plan, plot, query, report, runs, study
 
 app = typer.Typer(
     name="race",
@@ -39,6 +39,7 @@ app.command("flops")(flops.flops)
 app.command("plan")(plan.plan)
 app.command("simulate")(evidence.simulate)
 app.command("import")(evidence.import_log)
+app.command("card")(card.card)
 app.command("run")(runs.run)
 app.command("loop")(loop.loop)
 app.command("eval")(evals.evaluate)
@@ -46,3 +47,4 @@ app.command("fit")(fit.fit)
 app.command("query")(query.query)
 app.command("report")(report.report)
 app.add_typer(study.app, name="study")
+app.command("plot")(plot.plot)
