@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 @recipe_options
 def import_log(
     recipe: RecipeOptions,
-    log: Annotated[Path, typer.Argument(help="The log: for now learning curves in CSV.")],
+    log: Annotated[
+        Path,
+        typer.Argument(
+            help="Learning curves in CSV, or a log of TRL, verl, OpenRLHF, prime-rl or NeMo-RL (any container)."
+        ),
+    ],
     store: StoreOption,
     about: Annotated[
         Path | None,
@@ -41,7 +46,26 @@ def import_log(
     target: Annotated[
         str | None, typer.Option("--target", help="What the values measure, e.g. pass@1:gsm8k.")
     ] = None,
-    model: Annotated[list[str] | None, typer.Option("--model", help="COLUMN=MODEL; may be repeated.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="MODEL of a trainer's log, or COLUMN=MODEL of a CSV file; may be repeated."),
+    ] = None,
+    format: Annotated[
+        str, typer.Option("--format", help="auto, csv, trl, verl, openrlhf, prime-rl or nemo-rl.")
+    ] = "auto",
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Trainers' logs: the run's own config, or a folder with it.")
+    ] = None,
+    series: Annotated[
+        list[str] | None, typer.Option("--series", help="Trainers' logs: TARGET=KEY, the logged key of a target.")
+    ] = None,
+    native_range: Annotated[
+        str | None, typer.Option("--native-range", help="LO,HI: smallest and largest possible training reward.")
+    ] = None,
+    run: Annotated[int | None, typer.Option("--run", help="Which run of a log that holds several, from 1.")] = None,
+    salvage: Annotated[
+        bool | None, typer.Option("--salvage", help="Read the complete entries of a damaged JSON file.")
+    ] = None,
     eval_size: Annotated[
         int | None, typer.Option("--eval-size", help="Questions behind each value, for standard errors.")
     ] = None,
@@ -60,6 +84,12 @@ def import_log(
     models = dict(_column(text) for text in model or [])
     records = read_log(
         log,
+        format=format,
+        config=config,
+        series=dict(_series(text) for text in series or []) or None,
+        native_range=None if native_range is None else _ends(native_range),
+        run=run,
+        salvage=salvage,
         about=about,
         reward=reward,
         target=target,
@@ -83,11 +113,30 @@ def import_log(
 
 def _column(text: str) -> tuple[str, str]:
     column, equals, name = text.partition("=")
+    if not equals and text.strip():
+        return "run", text.strip()
     if not equals or not column.strip() or not name.strip():
         raise InvalidInput(
             f"model: found {text!r}; allowed is COLUMN=MODEL such as small=Qwen2.5-1.5B-Instruct"
         )
     return column.strip(), name.strip()
+
+
+def _series(text: str) -> tuple[str, str]:
+    target, equals, key = text.partition("=")
+    if not equals or not target.strip() or not key.strip():
+        raise InvalidInput(
+            f"series: found {text!r}; allowed is TARGET=KEY such as pass@1:gsm8k=val-core/openai/gsm8k/reward/mean@1"
+        )
+    return target.strip(), key.strip()
+
+
+def _ends(text: str) -> tuple[float, float]:
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidInput(f"native_range: found {text!r}; allowed are two numbers such as 0,2") from None
+    return low, high
 
 
 @recipe_options

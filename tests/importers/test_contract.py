@@ -17,35 +17,38 @@ from race.importers import IMPORTERS, Importer, importer_for
 from race.store import Store
 
 
-@pytest.fixture(params=sorted(IMPORTERS))
-def importer(request: pytest.FixtureRequest) -> Importer:
-    return IMPORTERS[request.param]
+@pytest.fixture(params=sorted(SAMPLES))
+def sample(request: pytest.FixtureRequest) -> Sample:
+    return SAMPLES[request.param]
 
 
 @pytest.fixture
-def sample(importer: Importer) -> Sample:
-    return SAMPLES[importer.name]
+def importer(sample: Sample) -> Importer:
+    return IMPORTERS[sample.format]
 
 
-def test_every_importer_has_a_sample_and_fulfils_the_protocol(importer: Importer) -> None:
-    assert set(SAMPLES) == set(IMPORTERS)
-    assert isinstance(importer, Importer)
-    assert importer.name == importer.name.lower().strip()
-    assert importer.summary
-    assert "\n" not in importer.summary
+def test_every_importer_has_a_sample_and_fulfils_the_protocol() -> None:
+    assert {sample.format for sample in SAMPLES.values()} == set(IMPORTERS)
+    for name, importer in IMPORTERS.items():
+        assert isinstance(importer, Importer)
+        assert importer.name == name == name.lower().strip()
+        assert importer.summary
+        assert "\n" not in importer.summary
 
 
-def test_it_recognises_its_own_logs_and_no_other(importer: Importer, tmp_path: Path) -> None:
-    for name, other in SAMPLES.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        assert importer.recognises(other.write(folder)) == (name == importer.name)
-        assert importer_for(other.write(folder)).name == name
-    binary = tmp_path / "binary.csv"
-    binary.write_bytes(bytes(range(256)) * 10)
-    assert not importer.recognises(binary)
-    assert not importer.recognises(tmp_path)
-    assert not importer.recognises(tmp_path / "missing.csv")
+def test_logs_are_recognised_by_their_own_importer_and_no_other(sample: Sample, tmp_path: Path) -> None:
+    path = sample.write(tmp_path)
+    assert [name for name, importer in IMPORTERS.items() if importer.recognises(path)] == [sample.format]
+    assert importer_for(path).name == sample.format
+
+
+def test_what_is_no_log_is_recognised_by_none(tmp_path: Path) -> None:
+    (tmp_path / "binary.csv").write_bytes(bytes(range(256)) * 10)
+    (tmp_path / "empty.json").write_bytes(b"")
+    (tmp_path / "prose.txt").write_text("It was a dark and stormy night.\n")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("binary.csv", "empty.json", "prose.txt", "pipe", "missing.csv", "."):
+        assert not any(importer.recognises(tmp_path / name) for importer in IMPORTERS.values())
 
 
 def test_records_are_imported_evidence_that_a_store_takes(
@@ -100,25 +103,29 @@ def test_the_same_run_under_another_name_is_refused_by_a_store(
 
 def test_missing_facts_are_named_not_guessed(importer: Importer, sample: Sample, tmp_path: Path) -> None:
     path = sample.write(tmp_path)
-    with pytest.raises(InvalidInput, match=r"^target: missing; allowed are native"):
-        importer.read(path, replace(sample.facts, target=None))
-    for field in (
-        "reward",
-        "prompts_per_step",
-        "group_size",
-        "prompt_tokens",
-        "completion_tokens",
-        "lora_rank",
-    ):
+    if sample.format == "csv":  # what a trainer's log measures is its training reward
+        with pytest.raises(InvalidInput, match=r"^target: missing; allowed are native"):
+            importer.read(path, replace(sample.facts, target=None))
+    for field in sample.needed:
         recipe = {k: v for k, v in sample.facts.recipe.items() if k != field}
         named = "lora" if field == "lora_rank" else field
+        if field == "group_size" and "prompts_per_step" in recipe and sample.format != "csv":
+            with pytest.raises(InvalidInput, match=r"^group_size: missing beside prompts_per_step"):
+                importer.read(path, replace(sample.facts, recipe=recipe))
+            continue
         with pytest.raises(
             InvalidInput, match=rf"^recipe\.{named}: missing, and FLOPs are rebuilt from it; allowed is "
         ):
             importer.read(path, replace(sample.facts, recipe=recipe))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_model_is_never_guessed(importer: Importer, sample: Sample, tmp_path: Path) -> None:
+    path = sample.write(tmp_path)
+    with pytest.raises(InvalidInput, match=r"model"):
+        importer.read(path, replace(sample.facts, models={}))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.integers(0, 10**6), byte=st.integers(0, 255))
 def test_a_damaged_log_is_records_or_one_line(
     importer: Importer, sample: Sample, tmp_path_factory: pytest.TempPathFactory, cut: int, byte: int
@@ -156,5 +163,5 @@ def test_folders_pipes_and_missing_files_are_one_line(
 
 
 def test_an_unknown_format_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"^format: found 'xlsx'; allowed are auto, csv \(learning curves"):
+    with pytest.raises(InvalidInput, match=r"^format: found 'xlsx'; allowed are auto, trl \(logs of TRL"):
         importer_for(tmp_path / "x.csv", "xlsx")
