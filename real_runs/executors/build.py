@@ -88,6 +88,17 @@ def build_executor(
     return executor
 
 
+def executor_options(text: str) -> dict[str, Any]:
+    """What a user wrote as a table, for callers that change it before they build it.
+
+    Raises
+    ------
+    InvalidInput
+        As `build_executor`.
+    """
+    return _read(text)
+
+
 def _maker(kind: str) -> Callable[..., Any]:
     if kind == "ray":
         from real_runs.executors.cluster import RayExecutor

@@ -86,6 +86,7 @@ class _Task:
     readings: Readings | None = None
     slot: int | None = None
     attempts: int = 0
+    stderr_from: int = 0
     first_start: float | None = None
     started: float | None = None
     not_before: float = 0.0
@@ -277,6 +278,7 @@ class CommandExecutor:
         try:
             # What an earlier attempt left must not pass for this one's.
             folder.result.unlink(missing_ok=True)
+            task.stderr_from = folder.stderr.stat().st_size if folder.stderr.exists() else 0
         except OSError as error:
             reason = f"cannot write {folder.path}: {error.strerror or error}"
             self._conclude(task, self._broken(task, "failed", reason))
@@ -333,7 +335,7 @@ class CommandExecutor:
                 record = charged(read_result(task.job, evidence=self._evidence), task.job, task.attempts)
                 self._conclude(task, record, code)
                 return
-            why = _in_words(code) + _quoted(last_line(task.folder.stderr))
+            why = _in_words(code) + _quoted(last_line(task.folder.stderr, task.stderr_from))
         except RefusedResult as refused:
             why = f"exit code 0, but {refused}" if task.asked is None else str(refused)
         if task.asked is not None:

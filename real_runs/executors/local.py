@@ -133,7 +133,7 @@ def as_toml(data: Mapping[str, Any]) -> str:
 
 
 def _key(name: str) -> str:
-    return json.dumps(str(name), ensure_ascii=False)
+    return _text(str(name))
 
 
 def _inline(value: Any) -> str:
@@ -141,8 +141,15 @@ def _inline(value: Any) -> str:
         return "{ " + ", ".join(f"{_key(key)} = {_inline(item)}" for key, item in value.items()) + " }"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_inline, value)) + "]"
-    if isinstance(value, (bool, int, str)):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, (bool, int)):
+        return json.dumps(value)
     if isinstance(value, float):
         return repr(value)
     raise InvalidInput(f"config: found {value!r}; allowed are numbers, texts, lists and tables")
+
+
+def _text(value: str) -> str:
+    """A JSON text is a TOML one, but for the one control character that JSON leaves alone."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

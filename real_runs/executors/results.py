@@ -69,8 +69,13 @@ def last_json_object(text: str) -> dict[str, Any] | None:
     while at >= 0:
         try:
             value, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
+        except ValueError:
             end = at + 1
+        except RecursionError:
+            # Thousands of brackets that do not close: not a record, and each of them would be tried in turn.
+            end = text.find("\n", at)
+            if end < 0:
+                break
         else:
             if "flops" in value or found is None or "flops" not in found:
                 found = value
@@ -139,12 +144,12 @@ def planned_shares(job: Job) -> Mapping[str, float]:
         return {"search": 1 - spec.rho, "learning": spec.rho, "reward": 0.0}
 
 
-def last_line(path: Path) -> str:
-    """The last line of a log that says something, at most 300 characters."""
+def last_line(path: Path, since: int = 0) -> str:
+    """The last line after a position in a log that says something, at most 300 characters."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
-            file.seek(max(0, size - 8192))
+            file.seek(max(since, size - 8192))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
