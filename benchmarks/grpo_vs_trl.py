@@ -5,8 +5,8 @@
 
 Both sides sample 64 completions of 32 tokens (no EOS, so that lengths cannot differ) from a random Qwen2 of about
 0.6M parameters, score them with the same cheap rule, and take one optimiser step. Rounds alternate, and the median
-round counts, because the machine may be busy. It also prints each phase's FLOP/s as a share of this machine's measured
-matmul peak.
+round counts, because the machine may be busy; CPU seconds, which depend less on that, stand beside. It also prints each
+phase's FLOP/s as a share of this machine's measured matmul peak.
 """
 
 from __future__ import annotations
@@ -189,24 +189,29 @@ def main() -> None:
     if arguments.only != "race":
         sides["trl"] = trl_stepper(folder / "trl", (arguments.rounds + 1) * arguments.steps + 1)
     seconds: dict[str, list[float]] = {name: [] for name in sides}
+    cpu: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(arguments.rounds + 1):
         for name, step in sides.items():
-            start = time.perf_counter()
+            start, start_cpu = time.perf_counter(), time.process_time()
             for _ in range(arguments.steps):
                 step()
             if number:  # the first round warms up
                 seconds[name].append((time.perf_counter() - start) / arguments.steps)
+                cpu[name].append((time.process_time() - start_cpu) / arguments.steps)
     peak = matmul_peak()
     samples = PROMPTS * GROUP
     report: dict[str, Any] = {
         "threads": arguments.threads,
         "samples_per_second": {name: round(samples / statistics.median(s), 1) for name, s in seconds.items()},
         "steps_per_second": {name: round(1 / statistics.median(s), 2) for name, s in seconds.items()},
+        "cpu_seconds_per_step": {name: round(statistics.median(s), 4) for name, s in cpu.items()},
         "matmul_peak_gflops": round(peak / 1e9, 1),
     }
     if len(sides) == 2:
         rate = report["samples_per_second"]
         report["ratio"] = round(rate["race"] / rate["trl"], 2)
+        spent = report["cpu_seconds_per_step"]
+        report["cpu_ratio"] = round(spent["trl"] / spent["race"], 2)
     if ledger is not None:
         view = read_ledger(ledger)
         report["share_of_peak"] = {
