@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from race.errors import CannotDo, InvalidInput
 from race.rewards import REWARD_SYSTEMS
-from real_runs.nano import POLICIES, REWARD_MODELS, NanoTask, StepJudge, load_policy, nano_reward
+from real_runs.nano import (
+    POLICIES,
+    REWARD_MODELS,
+    NanoTask,
+    StepJudge,
+    load_policy,
+    nano_benchmarks,
+    nano_reward,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -70,7 +78,9 @@ class Setup:
         if self.data:
             raise InvalidInput(f"data: given with {self.model}, which has its own task; leave it out")
         if self.judge_model is not None:
-            raise InvalidInput(f"judge_model: given with {self.model}, which has a ground-truth judge; leave it out")
+            raise InvalidInput(
+                f"judge_model: given with {self.model}, which has a ground-truth judge; leave it out"
+            )
 
     @property
     def nano(self) -> bool:
@@ -150,7 +160,9 @@ def priced_reward(text: str) -> str:
     weights = parse_mix(text)
     learned = [name for name in weights if REWARD_SYSTEMS[name].learned]
     if len(learned) > 1:
-        raise InvalidInput(f"reward: found {' and '.join(learned)} in {text!r}; allowed is at most one learned reward")
+        raise InvalidInput(
+            f"reward: found {' and '.join(learned)} in {text!r}; allowed is at most one learned reward"
+        )
     return learned[0] if learned else max(weights, key=lambda name: weights[name])
 
 
@@ -160,7 +172,9 @@ def reward_model_for(model: str, reward: str, given: str | None) -> str | None:
         return given
     own = REWARD_MODELS[reward]
     if given not in (None, own):
-        raise InvalidInput(f"reward_model: found {given!r} with {model}; allowed is {own}, the nano ladder's own")
+        raise InvalidInput(
+            f"reward_model: found {given!r} with {model}; allowed is {own}, the nano ladder's own"
+        )
     return own
 
 
@@ -181,7 +195,8 @@ def assembled(setup: Setup, options: RunOptions, *, train: bool = True) -> Itera
     if setup.nano:
         task: Task = NanoTask()
         name = setup.model.lower()
-        yield Parts(task, _nano_reward(setup.reward), StepJudge(), lambda: named(load_policy(name), name), {})
+        reward, judge = _nano_reward(setup.reward), StepJudge()
+        yield Parts(task, reward, judge, lambda: named(load_policy(name), name), nano_benchmarks())
         return
     from real_runs.grading import Grader
 

@@ -13,7 +13,7 @@ from race.errors import InvalidInput
 from race.rewards import REWARD_SYSTEMS
 from real_runs.nano.models import POLICIES, REWARD_MODELS, load_policy, load_prm, load_tokenizer, model_folder
 from real_runs.nano.rules import DenseReward, SparseReward, StepJudge, StructuredReward
-from real_runs.nano.task import NanoTask
+from real_runs.nano.task import NanoTask, nano_benchmarks
 
 if TYPE_CHECKING:
     from real_runs.contracts import Reward
@@ -27,6 +27,7 @@ __all__ = [
     "load_prm",
     "load_tokenizer",
     "model_folder",
+    "nano_benchmarks",
     "nano_reward",
 ]
 

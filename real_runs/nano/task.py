@@ -15,6 +15,7 @@ from real_runs.nano.arithmetic import LINE_TOKENS, MAX_STEPS, draw_balanced
 from real_runs.nano.reading import read_prompt, read_solution
 
 TRAIN_LEVELS = (3, 4, 5)
+BENCHMARK_LEVELS = {"easy": (2, 3), "hard": (5, 6)}
 HELDOUT_LEVELS = (2, 3, 4, 5, 6)
 
 # Entropy words that keep the streams of one seed apart.
@@ -26,8 +27,9 @@ class NanoTask:
 
     A training step draws all its problems from one level, so its prompts have one length and need no padding; the
     levels take turns in a seeded order, each once in every ``len(levels)`` steps, because training on one level
-    alone unlearns the others. All ten answers are equally likely, so guessing gains nothing. The held-out set goes through its levels round robin, so that any beginning of it
-    is balanced; it reaches one level below and one above the trained ones.
+    alone unlearns the others. All ten answers are equally likely, so guessing gains nothing. The held-out set goes
+    through its levels round robin, so that any beginning of it is balanced; it reaches one level below and one above
+    the trained ones.
 
     Parameters
     ----------
@@ -86,6 +88,11 @@ class NanoTask:
     def correct(self, completions: Sequence[Completion]) -> npt.NDArray[np.float64]:
         """1.0 where the completion ended by itself on the right answer, shape (n,)."""
         return np.array([float(is_right(c)) for c in completions])
+
+
+def nano_benchmarks() -> dict[str, NanoTask]:
+    """Held-out sets behind the targets ``pass@1:easy`` and ``pass@1:hard``: each has a level that is not trained on."""
+    return {name: NanoTask(heldout_levels=levels) for name, levels in BENCHMARK_LEVELS.items()}
 
 
 def problem(prompt: str) -> Problem:

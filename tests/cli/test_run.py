@@ -377,3 +377,12 @@ def test_models_that_do_not_fit_their_part(race: Race, lm: Any, sums: Path, tmp_
     half = tiny().save_token_classifier(tmp_path / "half")
     refuses(race(*text(half, sums, out)), 1, "lm_head.weight")
     assert not (out / "ledger.jsonl").exists()
+
+
+def test_nano_has_an_easy_and_a_hard_benchmark(race: Race, tmp_path: Path) -> None:
+    targets = ("--target", "pass@1:easy,pass@1:hard", "--set", "eval_problems=60")
+    result = race(*NANO, "--budget", "6e9", *targets, "--out", tmp_path / "run", "--json")
+    assert result.code == 0, result.err
+    curves = PilotRecord.from_dict(result.json).curves
+    assert set(curves) == {"pass@1:easy", "pass@1:hard"}
+    assert curves["pass@1:easy"].value[0] > curves["pass@1:hard"].value[0]
