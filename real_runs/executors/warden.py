@@ -270,6 +270,7 @@ def main() -> None:
     except Become:
         # Run below, with nothing of the warden on the stack.
         pass
+    sys.modules.pop(sys.argv[0], None)  # imported to be warm; it runs as __main__ now
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 

@@ -47,16 +47,16 @@ def test_a_killed_pilot_is_started_again(tmp_path: Path) -> None:
         executor.submit(pilot)
         for number in (1, 2):
             spent = executor.progress(pilot) or 0
-            until(lambda: (executor.wait(0) == []) and (executor.progress(pilot) or 0) > spent)  # noqa: B023
+            until(lambda: executor.wait(0) == [] and (executor.progress(pilot) or 0) > spent)  # noqa: B023
             wardens()[-1].children()[0].send_signal(signal.SIGKILL)
-            until(lambda: not executor.wait(0.01) and _attempts(pilot.folder) >= number)  # noqa: B023
+            until(lambda: executor.wait(0.01) == [] and _restarts(pilot.folder) == number, 10)  # noqa: B023
         (outcome,) = all_of(executor)
     assert outcome.record.health.status == "ok"
     assert outcome.attempts == 3
     assert outcome.spent > outcome.record.flops.total
 
 
-def _attempts(folder: Path) -> int:
+def _restarts(folder: Path) -> int:
     log = folder / "stderr.log"
     return log.read_text().count("killed by SIGKILL; trying again") if log.exists() else 0
 
