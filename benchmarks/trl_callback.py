@@ -277,8 +277,11 @@ def main() -> None:
                 "seconds": round(time.perf_counter() - started, 1),
             })  # fmt: skip
             line = report[-1]
-            print(f"{name:26} counter {line['counter']['total']:>13,}  callback {int(found.total):>13,}  "
-                  f"{line['relative']:+.4%}  eval {line['eval_difference']:+d}  {line['seconds']} s", file=sys.stderr)  # fmt: skip
+            print(
+                f"{name:26} counter {line['counter']['total']:>13,}  callback {int(found.total):>13,}  "
+                f"{line['relative']:+.4%}  eval {line['eval_difference']:+d}  {line['seconds']} s",
+                file=sys.stderr,
+            )
             if arguments.logs:
                 write_log(known[name], trainer, callback, truth, arguments.logs / name)
     finally:

@@ -98,21 +98,21 @@ class Forecast:
     def saw(self, prompt: int, completion: int, reward_row: int) -> None:
         """Learn from one generation: its longest prompt and completion, and a reward model's longest row."""
         self.prompt = max(self.prompt, prompt)
-        self.reused = (prompt, completion)
+        self.reused = (self._padded(prompt), self._padded(completion))
         self.stretch = max(self.stretch, reward_row / (prompt + completion))
 
     def next_step(self) -> int:
         """FLOPs that the next optimisation step cannot exceed, over all processes."""
         args = self.trainer.args
-        every = self._steps_per_generation() * self.trainer.num_iterations
-        first = self.trainer._step
+        every = self._steps_per_generation() * int(self.trainer.num_iterations)
+        first = int(self.trainer._step)
         micro = [first + i for i in range(args.gradient_accumulation_steps)]
-        generations = sum(step % every == 0 for step in micro)
+        generations = len([step for step in micro if step % every == 0])
         if self.reused is None or self.trainer._buffered_inputs is None:
             generations = max(generations, 1)
         longest = (self._padded(self.prompt), self._padded(args.max_completion_length))
         trained = longest if generations or self.reused is None else self.reused
-        rows = args.per_device_train_batch_size
+        rows = int(args.per_device_train_batch_size)
         total = len(micro) * rows * self._update(*trained)
         total += generations * rows * self._steps_per_generation() * self._generation(*longest)
         return total * int(args.world_size)

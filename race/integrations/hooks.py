@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from race.flops import Architecture, LoraSpec
-from race.integrations.pricing import Length, ModelPrices, Mode
+from race.integrations.pricing import Length, Mode, ModelPrices
 from race.integrations.tally import Pass, Tally
 
 Role = Literal["policy", "reference", "reward"]
@@ -155,7 +155,7 @@ class ModelMeter:
         if ids is None:
             ids = args[0] if args else kwargs["inputs_embeds"]
         rows, tokens = int(ids.shape[0]), int(ids.shape[1])
-        cache = kwargs.get("past_key_values")
+        cache: Any = kwargs.get("past_key_values")
         past = int(cache.get_seq_length()) - tokens if hasattr(cache, "get_seq_length") else 0
         mode = self.mode()
         what = self._pass(mode)
@@ -224,7 +224,7 @@ def _own_lengths(ids: Any, kwargs: dict[str, Any]) -> list[Length]:
     completion, for the token that predicts its first); a caller who says neither gets the head everywhere.
     """
     rows, width = int(ids.shape[0]), int(ids.shape[1])
-    mask = kwargs.get("attention_mask")
+    mask: Any = kwargs.get("attention_mask")
     two_dimensional = mask is not None and getattr(mask, "ndim", 0) == 2
     tokens = mask.sum(1).tolist() if two_dimensional else [width] * rows
     labels, keep = kwargs.get("labels"), kwargs.get("logits_to_keep")

@@ -44,7 +44,7 @@ RECORD_FILE = "race_record.json"
 _RESTORED = ("run_id", "tally", "generations", "steps", "tokens", "started_at", "diverged", "reward_models")
 
 
-class ComputeCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
+class ComputeCallback(TrainerCallback, ExportableState):
     """Meter, log and bound the FLOPs of a `trl.GRPOTrainer`.
 
     Parameters
@@ -385,7 +385,8 @@ class ComputeCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
             prefix_caching=watch.prefix_caching,
             gradient_checkpointing=bool(args.gradient_checkpointing),
             recompute_old_logprobs=self._tally.get("needed", "causal", "old_logprobs") > 0,
-            budget=self.budget,
+            # A budget in another convention is not what the record's FLOPs are to be held against.
+            budget=self.budget if (self.count, self.attention) == ("needed", "causal") else None,
             seed=int(args.seed),
             flops=self._tally.allocation("needed", "causal"),
             eval_flops=self._tally.get("needed", "causal", "eval"),

@@ -15,7 +15,7 @@ from typing import Any
 from race.errors import CannotDo, InvalidInput
 from race.integrations.hooks import ModelMeter, Scene
 from race.integrations.pricing import Mode
-from race.integrations.tally import Tally
+from race.integrations.tally import Pass, Tally
 
 _NEEDED = ("_generate_and_score_completions", "reward_funcs", "num_generations", "num_iterations", "_metrics")
 
@@ -102,7 +102,8 @@ class TrainerWatch:
         """P: prompts of one generation, over all processes."""
         args = self.trainer.args
         rounds = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
-        return max(1, args.per_device_train_batch_size * rounds * self.world // self.trainer.num_generations)
+        samples = int(args.per_device_train_batch_size) * int(rounds) * self.world
+        return max(1, samples // int(self.trainer.num_generations))
 
     def attach(self) -> None:
         """Start metering."""
@@ -183,7 +184,7 @@ class TrainerWatch:
         prefills = [p for (p, _), new in zip(samples, first, strict=True) if new or not self.prefix_caching]
         mode = Mode(active[1] if active is not None else None)
         price = self.policy.prices.rollout(mode, samples, prefills)
-        what = "search" if training else "eval"
+        what: Pass = "search" if training else "eval"
         self.seen.tally.book("needed", what, price)
         if not self.scene.generated:  # an engine outside these modules: it executes no padding
             self.seen.tally.book("executed", what, price)
