@@ -94,9 +94,8 @@ def work_of(log: RunLog, values: Mapping[str, Any]) -> Work:
     InvalidInput
         The stated number of samples cannot be: their completions alone have more tokens than were logged.
     """
-    n = len(log.steps)
     batches = _batches(log, values["period"])
-    completion = _completion(log, values, n)
+    completion = _completion(log, values, batches)
     samples, prompt = _samples_and_prompt(log, values, batches, completion)
     completion = np.maximum(completion * values.get("between", 1.0), 1.0)
     trained = log.covered * samples * values["passes"] / values["period"]
@@ -120,12 +119,17 @@ def _batches(log: RunLog, period: float) -> FloatArray:
     return found
 
 
-def _completion(log: RunLog, values: Mapping[str, Any], n: int) -> FloatArray:
+def _completion(log: RunLog, values: Mapping[str, Any], batches: FloatArray) -> FloatArray:
+    n = len(batches)
     given = values.get("completion_tokens")
     if given is not None:
         return np.full(n, float(given))
     if log.has("completion_mean"):
         return log.filled("completion_mean")
+    if values.get("completion_share") is not None:
+        length = _tokens_per_batch(log, batches) / values["samples"]
+        shared: FloatArray = np.maximum(length * values["completion_share"], 1.0)
+        return shared
     per_sample: FloatArray = log.filled("tokens_completion_step") / np.maximum(_logged_samples(log), 1e-9)
     return per_sample
 
@@ -155,7 +159,7 @@ def _samples_and_prompt(
     tokens = _tokens_per_batch(log, batches)
     prompt: FloatArray = tokens / samples - completion
     mean = float(np.average(prompt, weights=np.maximum(batches, 1e-9)))
-    if mean < 1:
+    if mean < 1 and values.get("completion_share") is None:
         raise InvalidInput(
             f"{log.file}: {samples[0]:g} completions of {completion.mean():.1f} tokens a batch are more than the "
             f"{tokens.mean():,.0f} tokens that {log.keys['tokens_total']} counts; allowed are fewer samples: check the "
@@ -234,10 +238,11 @@ def _update(
     """Updates; with masked truncation a cut completion teaches nothing, and only its prompt is read."""
     p, c = work.prompt, work.completion
     n = p + c
-    if not (values.get("masked") and log.has("truncated_share")):
+    share = values.get("masked", 0.0)
+    if share == 0:
         whole: FloatArray = work.trained * (_mean(costs.update, n, variance) + _head(costs.update) * c)
         return whole
-    cut = np.clip(log.filled("truncated_share"), 0, 1)
+    cut = np.clip(log.filled("truncated_share"), 0, 1) if share is None else np.full_like(p, share)
     ended = np.maximum(log.filled("completion_ended"), 1.0) if log.has("completion_ended") else c
     each = (1 - cut) * (_mean(costs.update, p + ended, np.zeros_like(p)) + _head(costs.update) * ended)
     found: FloatArray = work.trained * (each + cut * _mean(costs.update, p, np.zeros_like(p)))

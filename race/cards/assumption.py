@@ -16,7 +16,8 @@ Names of quantities, which `race.cards.account` reads:
     reward_model   architecture of the scorer, None for rules
     spread         how much lengths vary around their mean, 0 (not at all) to 1 (as much as their bounds allow)
     between        factor on completion lengths, for steps that were not logged
-    masked         truncated completions are left out of the loss
+    completion_share  completions' share of the tokens, where only their sum with the prompts was logged
+    masked         share of completions left out of the loss for being cut; None: the logged share of cut ones
     padded_prompt  longest prompt over mean prompt, which padding extends the others to
 """
 

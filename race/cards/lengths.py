@@ -12,7 +12,7 @@ from race.errors import InvalidInput
 
 # Where a log says nothing at all: a span that GRPO runs on reasoning tasks lie in, not an estimate.
 _COMPLETION = (32.0, 512.0, 8192.0)
-_PROMPT = (20.0, 200.0, 2000.0)
+_PROMPT = (8.0, 200.0, 2000.0)
 _SAMPLES = (8, 64, 1024)
 _GROUP = (2, 8, 64)
 
@@ -33,7 +33,26 @@ def whole(e: Evidence, name: str) -> int | None:
 def settle_lengths(e: Evidence) -> list[Assumption]:
     """Prompt and completion lengths."""
     completion = _completion(e)
+    if _only_tokens(e) and not completion.settled:
+        # Only the split between prompt and completion is open.
+        whole_length = f"{e.from_log('tokens_total')} / samples"
+        return [
+            Assumption("completion_tokens", completion.label, None, f"{whole_length} x their share of the tokens"),
+            Assumption(
+                "completion_share", "completions' share of the tokens", 0.7,
+                "the log counts prompt and completion tokens together", (0.05, 0.98),
+            ),
+            Assumption("prompt_tokens", "mean prompt length, tokens", None, f"{whole_length}, less the completion"),
+            *_spread(e, completion),
+        ]  # fmt: skip
     return [completion, _prompt(e, completion), *_spread(e, completion)]
+
+
+def _only_tokens(e: Evidence) -> bool:
+    """Whether the sum of prompt and completion lengths is known and nothing else about them is."""
+    lengths = ("completion_mean", "prompt_mean", "total_mean", "tokens_completion_step")
+    known = "prompts_per_step" in e.given or _samples_of_config(e) is not None
+    return e.log.has("tokens_total") and known and not any(map(e.log.has, lengths)) and "prompt_tokens" not in e.given
 
 
 def _completion(e: Evidence) -> Assumption:

@@ -252,12 +252,22 @@ def _prefix_caching(e: Evidence) -> Assumption:
 
 
 def _masked(e: Evidence) -> list[Assumption]:
+    """TRL can leave completions that were cut at the limit out of the loss."""
+    if e.log.trainer != "trl":
+        return []
+    name, label = "masked", "share of completions left out of the loss for being cut"
     found = _flag(e, "mask_truncated")
-    return (
-        [Assumption("masked", "truncated completions left out of the loss", *found)]
-        if found is not None
-        else []
-    )
+    if found is not None and not found[0]:
+        return [Assumption(name, label, 0.0, f"{found[1]} is false")]
+    if found is not None and e.log.has("truncated_share"):
+        return [Assumption(name, label, None, e.from_log("truncated_share"))]
+    if found is not None:
+        return [Assumption(name, label, 0.1, f"{found[1]} is true, and the log does not say how many", (0.0, 1.0))]
+    logged = e.log.mean("truncated_share")
+    high = 1.0 if math.isnan(logged) else min(logged, 1.0)
+    if high < 1e-6:
+        return [Assumption(name, label, 0.0, "log: none was cut")]
+    return [Assumption(name, label, 0.0, "TRL's default; no config says it", (0.0, high))]
 
 
 def generated_by_transformers(e: Evidence) -> bool:

@@ -40,9 +40,25 @@ class _Run:
     redone: int = 0
     resumed: list[int] = field(default_factory=list)
     repeated: int = 0
+    first: int = -1
+    last: int = -1
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        self.values.setdefault(step, {}).update(values)
+        there = self.values.get(step)
+        if there is None:
+            self.values[step] = dict(values)
+            # Kept up to date here: looking for them per row would make reading quadratic.
+            self.first = step if self.first < 0 else min(self.first, step)
+            self.last = max(self.last, step)
+        else:
+            there.update(values)
+
+    def forget_from(self, step: int) -> None:
+        """Drop the steps that are done again from ``step`` on."""
+        self.redone += self.last - step + 1
+        self.resumed.append(step)
+        self.values = {k: v for k, v in self.values.items() if k < step}
+        self.last = max(self.values, default=-1)
 
 
 def runs_of(path: Path, rows: Rows, table: KeyTable) -> list[_Run]:
@@ -52,21 +68,16 @@ def runs_of(path: Path, rows: Rows, table: KeyTable) -> list[_Run]:
     run = _Run()
     for row in _with_steps(path, rows, table):
         assert row.step is not None
-        values = {name: row.values[name] for name in row.values}
-        there = run.values.get(row.step, {})
-        again = any(name in there for name in values if name in training)
-        last = max(run.values, default=-1)
-        if again and row.step < last:
-            if row.step <= min(run.values):
+        values = row.values
+        there = run.values.get(row.step)
+        again = there is not None and any(name in there for name in values if name in training)
+        if again and row.step < run.last:
+            if row.step <= run.first:
                 runs.append(run)
                 run = _Run(where=row.where)
             else:
-                lost = [step for step in run.values if step >= row.step]
-                run.redone += last - row.step + 1
-                run.resumed.append(row.step)
-                for step in lost:
-                    del run.values[step]
-        elif again:
+                run.forget_from(row.step)
+        elif again and there is not None:
             run.repeated += any(there[n] != v for n, v in values.items() if n in training and n in there)
         run.where = run.where or row.where
         run.add(row.step, values)

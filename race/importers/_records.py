@@ -59,6 +59,8 @@ def record_of_run(path: Path, log: RunLog, table: KeyTable, facts: RunFacts) -> 
         rung = LadderModel(card.model, card.architecture, card.architecture.params())
     for a in card.assumptions:
         word = _NEEDED.get(a.name)
+        if a.name == "completion_share":
+            word = "completion_tokens"
         if word is not None and (not a.settled or a.value == "from tokens"):
             raise InvalidInput(
                 f"recipe.{word}: missing, and FLOPs are rebuilt from it; allowed is {REQUIRED[word]}"
