@@ -191,6 +191,17 @@ class StudyMemory:
             self._admit(trial)
             return Claim(trial.number, self.job(trial.number), spec, folder)
 
+    def extend(self, claim: Claim, spent: float) -> bool:
+        """Reserve ``spent`` FLOPs on top of a pilot's budget, for what its earlier attempts have spent and it is going
+        to spend again; false when the pilot budget does not pay for that."""
+        with self.storage.exclusive():
+            before = self._at(claim.number).user_attrs.get(trials.EXTRA, 0.0)
+            more = max(0.0, spent - before)
+            if self.progress().spent + more > self.space.pilot_budget:
+                return False
+            self._set(self._at(claim.number), trials.EXTRA, before + more)
+            return True
+
     def held(self) -> dict[int, Lease]:
         """Leases of all running trials that have one, by trial number."""
         return {

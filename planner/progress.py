@@ -11,6 +11,8 @@ from planner.space import PilotSpace
 from race.records import PilotRecord, PilotSpec
 
 PilotState = Literal["running", "finished", "lost"]
+# The health flag of a run that has started, failed, and told nothing about what it spent.
+UNKNOWN = "flops-unknown"
 
 
 @dataclass(frozen=True)
@@ -27,20 +29,28 @@ class Pilot:
         ``lost`` when it failed or was given up without a record.
     record
         The outcome, when there is one.
+    extra
+        FLOPs reserved on top of the spec's budget, for what an earlier attempt has spent already.
     """
 
     number: int
     spec: PilotSpec
     state: PilotState
     record: PilotRecord | None = None
+    extra: float = 0.0
 
     @property
     def charged(self) -> float:
         """FLOPs on the pilot budget: what was measured, or all of it while that is unknown.
 
-        A running pilot has reserved its budget, and a lost one may have spent it.
+        A running pilot has reserved its budget, a lost one may have spent it, and so may one whose runner has failed
+        without telling (``flops-unknown``).
         """
-        return float(self.spec.budget if self.record is None else self.record.flops.total)
+        if self.record is None:
+            return self.spec.budget + self.extra
+        if UNKNOWN in self.record.health.flags:
+            return max(self.spec.budget + self.extra, self.record.spent)
+        return float(self.record.spent)
 
 
 @dataclass(frozen=True)

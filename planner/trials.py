@@ -28,7 +28,7 @@ from race.errors import InvalidInput
 from race.records import Curve, PilotRecord, PilotSpec
 
 SPACE, SPEC, RECORD, RECORD_ID = "race:space", "race:spec", "race:record", "race:record_id"
-NOTE, REPLACES, WITHDRAWN = "race:note", "race:replaces", "race:withdrawn"
+NOTE, REPLACES, WITHDRAWN, EXTRA = "race:note", "race:replaces", "race:withdrawn", "race:extra"
 
 # The standard error assumed for a bare float returned by somebody's own objective: about 500 graded problems.
 ASSUMED_SE = 0.02
@@ -129,13 +129,14 @@ def _pilot(trial: FrozenTrial, space: PilotSpace, seed: int) -> Pilot | None:
     else:
         return None
     record = trial.user_attrs.get(RECORD)
+    extra = float(trial.user_attrs.get(EXTRA, 0.0))
     if record is not None:
-        return Pilot(trial.number, spec, "finished",
-                     PilotRecord.from_dict(record, where=f"trial {trial.number} {RECORD}"))
+        told = PilotRecord.from_dict(record, where=f"trial {trial.number} {RECORD}")
+        return Pilot(trial.number, spec, "finished", told, extra)
     if trial.state.is_finished() and trial.values:
         return Pilot(trial.number, spec, "finished", _bare_record(trial, spec, space))
     state: PilotState = "lost" if trial.state.is_finished() else "running"
-    return Pilot(trial.number, spec, state)
+    return Pilot(trial.number, spec, state, extra=extra)
 
 
 def _bare_record(trial: FrozenTrial, spec: PilotSpec, space: PilotSpace) -> PilotRecord:

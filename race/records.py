@@ -207,6 +207,15 @@ class PilotRecord:
         for phase, seconds in self.seconds.items():
             check_real(f"seconds.{phase}", seconds, low=0, high=1e12)
 
+    @property
+    def spent(self) -> int | float:
+        """FLOPs to charge for the run: ``flops``, and work that crashes made it do again beside them
+        (``provenance["lost_flops"]`` by phase)."""
+        lost = self.provenance.get("lost_flops")
+        found = [lost.get(phase, 0) for phase in ("search", "learning", "reward")] if isinstance(lost, Mapping) else []
+        numbers = [n for n in found if isinstance(n, (int, float)) and not isinstance(n, bool)]
+        return self.flops.total + sum(n for n in numbers if 0 <= n < math.inf)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, with the schema version."""
         return {

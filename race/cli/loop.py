@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from race.records import PilotRecord
     from race.store import Store
     from real_runs.executors import Executor
-    from real_runs.loop import Ending, Forecast, LoopFolder
+    from real_runs.loop import Ending, Forecast, LoopFolder, LoopOptions
 
 _HELP = typer.Option
 
@@ -83,21 +83,22 @@ def loop(
     as_json: JsonFlag = False,
 ) -> None:
     """Run pilots until it is sure enough where the budget should go. Run the same command again to resume."""
+    from dataclasses import replace
+
     from planner import Planner, StoppingRule
     from planner.storage import open_storage
     from race.cli.loop_answer import answer, render
     from race.cli.loop_view import LoopView
     from race.ladder import ladder as choose_ladder
     from race.units import parse_budget
-    from real_runs.executors import build_executor
-    from real_runs.loop import Loop, LoopFolder, LoopOptions
+    from real_runs.loop import Loop, LoopFolder
 
     _quiet()
     hardware.check()
     reward = recipe.reward(reward)
     rungs = choose_ladder(ladder)
     flops = parse_budget(budget)
-    runner = build_executor(executor, config=_run_config(config, executor), slots=workers)
+    runner, careful = _runner(executor, config, workers)
     kind = executor.strip() if runner.name == "simulator" else "real runs"
     name = study or _study_name(rungs, reward, flops, kind)
     folder = LoopFolder(out or Path("loops") / name)
@@ -127,10 +128,10 @@ def loop(
         if ahead is not None:
             _confirm(ahead, yes)
         title = f"{name}: {len(rungs.models)} models, reward {reward}"
-        history = [(line["spent"], max(line["regime"].values())) for line in folder.lines()]
+        history = [(line["spent"], max(line["regime"].values())) for line in folder.lines(planner.memory.token)]
         with LoopView(title, history) as view:
             machine = Loop(
-                planner, runner, folder=folder, store=records, options=LoopOptions(prune=prune), watch=view,
+                planner, runner, folder=folder, store=records, options=replace(careful, prune=prune), watch=view,
                 tell=view.tell,
             )  # fmt: skip
             ending = _carried_out(machine, folder)
@@ -162,12 +163,33 @@ def _study_name(rungs: Ladder, reward: str, budget: int, kind: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]+", "-", "-".join(parts)).strip("-")
 
 
-def _run_config(path: Path | None, executor: str) -> dict[str, Any] | None:
-    """What every run of ours is told. Work that a crash makes a run do again is paid from its own budget here, so
-    that pilots can never spend more than was reserved for them."""
+def _runner(text: str, config: Path | None, workers: int | None) -> tuple[Executor, LoopOptions]:
+    """The executor, and how the loop treats it.
+
+    Work that a crash makes a run of ours do again is paid from its own budget, so that it never spends more than was
+    reserved for it. Other trainers know nothing of that: the loop itself tries them again, and reserves first.
+    """
+    from real_runs.executors import build_executor
+    from real_runs.executors.build import executor_options
+    from real_runs.loop import LoopOptions
+
+    options = executor_options(text)
+    foreign = "command" in options
+    told = _run_config(config, foreign or options.get("kind") == "simulator")
+    if not foreign:
+        return build_executor(options, config=told, slots=workers), LoopOptions()
+    tries = options.pop("retries", 1)
+    careful = LoopOptions(lost_work_inside=False, retries=tries)
+    return build_executor({**options, "retries": 0}, slots=workers), careful
+
+
+def _run_config(path: Path | None, unused: bool) -> dict[str, Any] | None:
+    """What every run of ours is told."""
     from race.cli.run_config import read_config
 
-    if not executor.startswith(("local", "ray")) and path is None:
+    if unused:
+        if path is not None:
+            raise InvalidInput(f"config: found {path}, which only runs of our own trainer read; drop it")
         return None
     told = read_config(path)
     for fixed in ("model", "reward", "budget", "rho", "seed", "targets", "recipe", "out", "store"):

@@ -32,7 +32,9 @@ def answer(
             "budget": planner.space.pilot_budget,
             "spent": progress.spent,
             "records": sum(p.record.flops.total for p in progress.pilots if p.record is not None),
-            "lost": sum(p.charged for p in progress.pilots if p.record is None),
+            "lost_work": sum(
+                p.charged - (0.0 if p.record is None else p.record.flops.total) for p in progress.pilots
+            ),
         },
         "study": {
             "name": study,

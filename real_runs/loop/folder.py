@@ -57,8 +57,8 @@ class LoopFolder:
         except OSError as error:
             raise CannotDo(f"out: cannot write {self.history}: {error.strerror or error}") from error
 
-    def lines(self) -> list[dict[str, Any]]:
-        """The history in order of pilots finished, each count once; lines that cannot be read are left out."""
+    def lines(self, study: str) -> list[dict[str, Any]]:
+        """One study's history in order of pilots finished, each count once; unreadable lines are left out."""
         try:
             text = self.history.read_bytes()
         except FileNotFoundError:
@@ -69,7 +69,8 @@ class LoopFolder:
         for line in text.splitlines():
             try:
                 entry = json.loads(line)
-                found[int(entry["finished"])] = entry
+                if entry["study"] == study:
+                    found[int(entry["finished"])] = entry
             except (ValueError, TypeError, KeyError):
                 continue  # torn by a kill; the study has it all, this file is for plots
         return [found[count] for count in sorted(found)]

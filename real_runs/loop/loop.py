@@ -13,7 +13,7 @@ every start. So no record is lost, none counts twice, and what a dead pilot may 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,10 @@ from race.errors import CannotDo, InvalidInput, RaceError
 from race.records import PilotRecord
 from race.store import Store
 from real_runs.executors._base import Executor, Job, Outcome
+from real_runs.executors.command import HOPELESS_CODES
+from real_runs.executors.folder import JobFolder
+from real_runs.executors.readings import bill
+from real_runs.executors.results import broken_record, charged, planned_shares
 from real_runs.loop.folder import LoopFolder
 from real_runs.loop.pruning import PruneChecks
 
@@ -44,6 +48,13 @@ class LoopOptions:
     ----------
     prune
         Stop running pilots that cannot change the decision any more.
+    lost_work_inside
+        Pilots pay for work that a crash makes them do again out of their own budget, as runs of ours do when they are
+        told ``lost_work = "inside"``. Otherwise what an earlier attempt has spent is reserved on top before a pilot is
+        started again, and it is not started when the pilot budget cannot pay for that.
+    retries
+        Further attempts of a pilot that crashed, made by the loop; executors that are told to try again themselves
+        would spend what nobody has reserved.
     failures
         Pilots in a row that fail without having measured anything, after which the loop gives up: something is wrong
         with the set-up, and pilots that fail at once cost nothing, so the budget would never end it.
@@ -56,14 +67,18 @@ class LoopOptions:
     """
 
     prune: bool = True
+    lost_work_inside: bool = True
+    retries: int = 0
     failures: int = 4
     ttl: float = TTL_S
     turn: float = 1.0
     patience: float = 300.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.failures, bool) or not isinstance(self.failures, int) or self.failures < 1:
-            raise InvalidInput(f"failures: found {self.failures!r}; allowed is a whole number of at least 1")
+        for name, least in (("failures", 1), ("retries", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InvalidInput(f"{name}: found {value!r}; allowed is a whole number of at least {least}")
         for name in ("ttl", "turn", "patience"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1e7:
@@ -164,6 +179,7 @@ class Loop:
         self._claims: dict[str, Claim] = {}
         self._pruned: dict[str, str] = {}
         self._failures: list[str] = []
+        self._tries: dict[str, int] = {}
         self._checks = PruneChecks(planner, executor) if self.options.prune else None
         self._decided: tuple[tuple[str, ...], Decision] | None = None
         self._started = time.monotonic()
@@ -230,15 +246,29 @@ class Loop:
     def _fill(self) -> str | None:
         """Start pilots until all slots are taken; why no more, when there is a free one."""
         while len(self.executor.running()) < self.executor.slots:
-            claim = self._inherit()
-            if claim is None:
-                try:
-                    claim = self._study(lambda: self.memory.claim(self.owner, str(self.folder.pilots)))
-                except NoProposal as nothing:
-                    return str(nothing)
+            inherited = self._inherit()
+            if inherited is not None:
+                self._again(inherited)
+                continue
+            try:
+                claim = self._study(lambda: self.memory.claim(self.owner, str(self.folder.pilots)))
+            except NoProposal as nothing:
+                return str(nothing)
             self._claims[claim.job] = claim
-            self.executor.submit(Job(claim.job, claim.spec, Path(claim.folder) / claim.job))
+            self.executor.submit(_job(claim))
         return None
+
+    def _again(self, claim: Claim) -> None:
+        """Start a pilot that was started before, if what that has cost and may cost once more can be paid for."""
+        job = _job(claim)
+        self._claims[claim.job] = claim
+        if not self.options.lost_work_inside:
+            spent = spent_before(job)
+            if spent and not self._study(partial(self.memory.extend, claim, spent)):
+                reason = "its runner has ended, and the pilot budget does not pay for doing its work again"
+                self._take(Outcome(job, broken_record(job, "failed", reason, evidence="real"), 0.0, 0))
+                return
+        self.executor.submit(job)
 
     def _inherit(self) -> Claim | None:
         """A pilot whose owner is gone, to go on with."""
@@ -277,7 +307,12 @@ class Loop:
     def _take(self, outcome: Outcome) -> None:
         """Keep how a pilot ended: in the study first, which the store is completed from."""
         claim = self._claims.pop(outcome.job.id)
+        if self._retried(claim, outcome):
+            return
         record = outcome.record
+        if outcome.attempts and not self.options.lost_work_inside:
+            # Attempts of earlier processes too, of which this executor knows nothing.
+            record = charged(record, outcome.job, max(2, outcome.attempts))
         reason = self._pruned.pop(outcome.job.id, None)
         if reason is not None and "stopped" in record.health.flags:
             flags = tuple(flag for flag in record.health.flags if flag != "stopped")
@@ -290,6 +325,21 @@ class Loop:
         self._failures = [*self._failures, record.health.reason] if empty and not record.curves else []
         if record.health.status != "ok" and reason is None:
             self._tell(f"pilot {claim.number} {record.health.status}: {record.health.reason}")
+
+    def _retried(self, claim: Claim, outcome: Outcome) -> bool:
+        """Start a pilot again whose runner crashed, as often as allowed."""
+        record = outcome.record
+        about = record.provenance.get("executor", {})
+        code = about.get("exit_code") if isinstance(about, Mapping) else None
+        # 0 is a runner that ended well and left garbage; stopped and timed-out ones have had their chance.
+        crashed = record.health.status == "failed" and code not in (0, None, *HOPELESS_CODES)
+        tries = self._tries.get(claim.job, 0)
+        if not crashed or tries >= self.options.retries or set(record.health.flags) & {"stopped", "timed-out"}:
+            return False
+        self._tries[claim.job] = tries + 1
+        self._tell(f"pilot {claim.number}: {record.health.reason}; trying again")
+        self._again(claim)
+        return True
 
     def _add(self, record: PilotRecord) -> None:
         if record.id in self.store:
@@ -315,6 +365,7 @@ class Loop:
             self._decided = key, decision
             self.folder.note(
                 {
+                    "study": self.memory.token,
                     "finished": progress.finished,
                     "spent": progress.spent,
                     "regime": dict(decision.view.regimes),
@@ -329,12 +380,8 @@ class Loop:
     def _certain(self, progress: Progress) -> Ending | None:
         decision = self._decide(progress)
         proposer, rule = self.planner.proposer, self.planner.rule
-        learned = sum(
-            p.record is not None and bool(p.record.curves) and p.record.health.status != "failed"
-            for p in progress.pilots
-        )
         stop = rule.check(
-            decision, finished=learned, spent=progress.spent, pilot_budget=proposer.space.pilot_budget,
+            decision, finished=_learned(progress), spent=progress.spent, pilot_budget=proposer.space.pilot_budget,
             smallest=proposer.smallest,
         )  # fmt: skip
         if stop is None or stop.code != "regime-certain":
@@ -349,6 +396,8 @@ class Loop:
         return Ending("pilots-fail", f"{count} pilots in a row failed without measuring anything: {self._failures[-1]}")
 
     def _exhausted(self, nothing: str) -> Ending:
+        if self._failures and not _learned(self._study(self.memory.progress)):
+            return Ending("pilots-fail", f"no pilot has measured anything: {self._failures[-1]}")
         stop = self.planner.stopped()
         return Ending("budget-spent", nothing) if stop is None else Ending(stop.code, stop.reason)
 
@@ -442,3 +491,23 @@ class Loop:
                 self._tell(f"storage: {where} does not answer ({first_line(error)}); trying again")
             time.sleep(wait)
             wait = min(2 * wait, 10.0)
+
+
+def _learned(progress: Progress) -> int:
+    """Pilots that have taught something. The prior alone can be certain, however many runs have failed."""
+    return sum(
+        p.record is not None and bool(p.record.curves) and p.record.health.status != "failed" for p in progress.pilots
+    )
+
+
+def spent_before(job: Job) -> float:
+    """FLOPs that attempts at a job which has not ended have spent; all of its budget when they have not told."""
+    folder = JobFolder.of(job)
+    if folder.prepare(job) is not None or not folder.stdout.exists():
+        return 0.0  # ended, or not started yet
+    found, known = bill(folder, planned_shares(job))
+    return float(found.total if known else job.spec.budget)
+
+
+def _job(claim: Claim) -> Job:
+    return Job(claim.job, claim.spec, Path(claim.folder) / claim.job)
