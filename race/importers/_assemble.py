@@ -151,6 +151,7 @@ def run_log(
         )
     if run.repeated:
         notes.append(f"{run.repeated} entries repeat a step with other values; the later ones are used")
+    notes += _not_finite(run, at, keys)
     own = rows.state.get("total_flos")
     return RunLog(
         trainer=table.trainer,
@@ -234,6 +235,17 @@ def _series(
             _check(path, spec.name, keys[spec.name], values, steps)
             series[spec.name] = values
     return series, found, keys
+
+
+def _not_finite(run: _Run, at: Sequence[int], keys: Mapping[str, str]) -> list[str]:
+    """What was logged as NaN, null or infinite, as opposed to not logged."""
+    found = []
+    for name in keys.values():
+        # A key of the table may stand in the log behind a monitor's prefix.
+        count = sum(1 for step in at for key, v in run.values[step].items() if v != v and key.endswith(name))
+        if count:
+            found.append(f"{name} is not a finite number in {count} entries; the value before stands in")
+    return found
 
 
 def _check(path: Path, name: str, key: str, values: FloatArray, steps: IntArray) -> None:

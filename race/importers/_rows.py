@@ -167,7 +167,7 @@ def read_json(path: Path, *, salvage: bool = False) -> Rows:
         place = f"line {error.lineno}, column {error.colno} (byte {len(text[: error.pos].encode())} of {len(data)})"
         if not salvage or not entries:
             hint = (
-                f"; {len(entries)} complete entries come before it: read only those by saying so (salvage)"
+                f"; {len(entries)} complete entries come before it: read only those by saying so (salvage, --salvage)"
                 if entries and '"log_history"' in text
                 else ""
             )
@@ -176,8 +176,8 @@ def read_json(path: Path, *, salvage: bool = False) -> Rows:
             f"the file is damaged at {place}; only the {len(entries)} complete entries before it were read",
         )
         value = {"log_history": entries}
-    except ValueError as error:  # an integer of more digits than Python converts
-        raise InvalidInput(f"{path}: is not JSON: {' '.join(str(error).split())}") from None
+    except ValueError:  # an integer of more digits than Python converts
+        raise InvalidInput(f"{path}: holds a number of thousands of digits; allowed is {WHAT}") from None
     rows = _rows_of_value(path, value, sha256)
     rows.notes = notes
     return rows
