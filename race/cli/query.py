@@ -93,6 +93,7 @@ def query(
         "recipe": plan.to_dict(),
         "flops": {**plan.flops.to_dict(), "shares": plan.flops.shares},
         "value": question.value(asked, targets[0]),
+        "collapse_risk": question.risk(asked),
         "rho_star": best.rho.to_dict(),
         "regime": {"label": best.regime, "probabilities": dict(best.regimes)},
         "models": {m.model: m.probability for m in best.models},
@@ -143,6 +144,12 @@ class Question:
 
         found = self.surrogate.predict(Settings.build([row]), target)
         return {"mean": float(found.mean[0]), "lo": float(found.lo[0]), "hi": float(found.hi[0])}
+
+    def risk(self, row: Row) -> float:
+        """Probability that a run of the setting collapses, which is not in its value."""
+        from race.simulator import Settings
+
+        return float(self.surrogate.collapse_risk(Settings.build([row]))[0])
 
     def compare(self, asked: Row, others: list[Row]) -> list[dict[str, Any]]:
         """Each of ``others`` against ``asked`` within joint draws."""

@@ -27,6 +27,7 @@ def render_query(console: Console, data: Mapping[str, Any]) -> None:
             (f"{where['model']} at rho {where['rho']:.2f}", with_interval(value, ".3f")),
             ("rho*", with_interval(star, ".2f")),
             ("regime", f"[bold]{data['regime']['label']}[/bold]  ({odds_of(odds)})"),
+            ("collapse", f"probability {data['collapse_risk']:.2f} that such a run does not stay healthy"),
             ("recipe", f"{run_length(data['recipe'])}, a = {data['recipe']['update_ratio']:.3g}"),
             ("shares", f"{shares} of {format_flops(flops['total'])} FLOPs"),
             ("evidence", evidence_of(data["evidence"])),

@@ -61,18 +61,35 @@ def look(data: ReportData, model: str) -> Look:
 def frontier(
     data: ReportData, target: str | None = None, axes: Sequence[Axes] | None = None
 ) -> list[Axes]:
-    """IsoFLOP curves with 90 % bands and the pilots on them, one panel per budget."""
+    """IsoFLOP curves with 90 % bands and the pilots on them, one panel per budget.
+
+    A hollow mark is a run that did not stay healthy, at the lower edge where it fell off the scale.
+    """
     slices = data.slices_of(target or data.target)
     panels = _axes(axes, len(slices), width=3.1, height=2.9, sharey=True)
+    floor, top = _range(data, slices)
     for ax, on in zip(panels, slices, strict=True):
-        _isoflop(ax, data, on)
+        _isoflop(ax, data, on, floor)
+        ax.set_ylim(floor - 0.01, top)
     if panels:
         panels[0].set_ylabel(plain(slices[0].target))
         _model_legend(panels[0], data)
     return panels
 
 
-def _isoflop(ax: Axes, data: ReportData, on: Slice) -> None:
+def _range(data: ReportData, slices: Sequence[Slice]) -> tuple[float, float]:
+    """Where bands and healthy pilots lie; a run that collapsed must not flatten all others."""
+    every = [float(x) for on in slices for line in on.lines for x in (line.lo.min(), line.hi.max())]
+    every += [
+        run.curves[on.target][1][-1]
+        for on in slices
+        for run in data.runs
+        if run.status == "ok" and run.reward == data.reward and on.target in run.curves and _on_slice(run, on)
+    ]
+    return max(0.0, min(every, default=0.0) - 0.02), min(1.01, max(every, default=1.0) + 0.03)
+
+
+def _isoflop(ax: Axes, data: ReportData, on: Slice, floor: float) -> None:
     for line in on.lines:
         style = look(data, line.model)
         ax.fill_between(line.rho, line.lo, line.hi, color=style.colour, alpha=0.18, linewidth=0)
@@ -87,7 +104,7 @@ def _isoflop(ax: Axes, data: ReportData, on: Slice) -> None:
         healthy = run.status == "ok"
         face = style.colour if healthy else "none"
         ax.errorbar(
-            run.shares[1], value[-1], yerr=1.645 * se[-1], fmt=style.mark, color=style.colour, markersize=5,
+            run.shares[1], max(value[-1], floor), yerr=1.645 * se[-1], fmt=style.mark, color=style.colour, markersize=5,
             markerfacecolor=face, markeredgecolor="white" if healthy and style.mark != "x" else style.colour,
             markeredgewidth=0.7, elinewidth=0.8, zorder=4,
         )  # fmt: skip
@@ -120,9 +137,8 @@ def rho_star(data: ReportData, target: str | None = None, axes: Sequence[Axes] |
     star = [on.rho_star for on in slices]
     left.fill_between(budgets, [s["lo"] for s in star], [s["hi"] for s in star], color="k", alpha=0.08, linewidth=0)
     left.plot(budgets, [s["mean"] for s in star], color="k", linewidth=2.4, label="all models")
-    left.set_xscale("log")
+    _flops_axis(left, budgets)
     left.set_ylim(0, 1)
-    left.set_xlabel("FLOPs")
     left.set_ylabel("ρ*")
     left.set_title(f"optimum for {plain(target or data.target)}", fontsize=9)
     _model_legend(left, data)
@@ -163,8 +179,10 @@ def simplex(data: ReportData, ax: Axes | None = None) -> Axes:
         ):
             (x0, y0), (x1, y1) = (place(*end) for end in ends)
             ax.plot([x0, x1], [y0, y1], color="0.88", linewidth=0.7, zorder=0)
-        x, y = place(0, share, rest)
-        ax.text(x + 0.02, y, f"{share:.1f}", fontsize=7, color=GREY, va="center")
+        # Learning is read on the right edge, search on the bottom; reward is what is left.
+        for shares, dx, dy in (((0, share, rest), 0.03, 0.0), ((share, 0, rest), 0.0, -0.03)):
+            text_x, text_y = place(*shares)
+            ax.text(text_x + dx, text_y + dy, f"{share:.1f}", fontsize=7, color=GREY, ha="center", va="center")
     for model, _, start, end in data.paths:
         style = look(data, model)
         (x0, y0), (x1, y1) = place(*start), place(*end)
@@ -203,8 +221,7 @@ def curves(data: ReportData, target: str | None = None, ax: Axes | None = None) 
             np.maximum(flops, floor), value, color=style.colour, linestyle=style.dash, marker=style.mark,
             markersize=2.5, linewidth=1.0, alpha=0.85,
         )  # fmt: skip
-    ax.set_xscale("log")
-    ax.set_xlabel("FLOPs spent")
+    _flops_axis(ax, paid)
     ax.set_ylabel(plain(name))
     if not shown:
         _nothing(ax, f"no record has a curve of {plain(name)}")
@@ -235,8 +252,11 @@ def calibration(data: ReportData, target: str | None = None, ax: Axes | None = N
         ax.legend(fontsize=8, frameon=False, loc="upper left")
     else:
         _nothing(ax, f"no run of {plain(name)} can be left out")
-    ax.set_xlim(0, 1)
-    ax.set_ylim(0, 1)
+    every = [check[key] for check in checks for key in ("lo", "hi", "observed")] or [0.0, 1.0]
+    room = 0.05 * (max(every) - min(every)) + 0.01
+    ends = max(0.0, min(every) - room), min(1.0, max(every) + room)
+    ax.set_xlim(*ends)
+    ax.set_ylim(*ends)
     ax.set_aspect("equal")
     ax.set_xlabel(f"predicted {plain(name)}")
     ax.set_ylabel("measured")
@@ -265,6 +285,22 @@ def _axes(
     for extra in made[count:]:
         extra.set_visible(False)
     return list(made[:count])
+
+
+def _flops_axis(ax: Axes, values: Sequence[float] | np.ndarray) -> None:
+    """A log axis with ticks as people type budgets: decades if three fit, else finer."""
+    ax.set_xscale("log")
+    ax.set_xlabel("FLOPs")
+    if not len(values):
+        return
+    low, high = min(values) / 1.15, max(values) * 1.15
+    for steps in ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5, 7)):
+        exponents = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+        ticks = [m * 10.0**e for e in exponents for m in steps if low <= m * 10.0**e <= high]
+        if len(ticks) >= 3:
+            break
+    ax.set_xticks(ticks, [format_flops(t) for t in ticks])
+    ax.minorticks_off()
 
 
 def _model_legend(ax: Axes, data: ReportData, *, loc: Any = "best") -> None:

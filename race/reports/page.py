@@ -125,6 +125,7 @@ def _decision(data: ReportData) -> str:
             f"<strong>{value['mean']:.3f}</strong> (90 %: {value['lo']:.3f} to {value['hi']:.3f}) expected at this "
             f"setting; expected regret {advice['regret']['mean']:.3f}",
         ),
+        ("Collapse", f"probability {advice['collapse_risk']:.2f} that such a run does not stay healthy"),
         (
             "Recipe",
             f"{recipe['steps']:,} steps of {recipe['prompts_per_step']} prompts × {recipe['group_size']} rollouts"

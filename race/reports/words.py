@@ -9,6 +9,8 @@ from typing import Any
 from race.reports.data import ReportData, Run
 from race.units import format_flops, parse_budget
 
+RISKY = 0.1  # probability of collapse from which the headline says so
+
 
 def plain(text: str, limit: int = 200) -> str:
     """One printable line of at most ``limit`` characters: names from records may hold newlines and worse."""
@@ -21,7 +23,7 @@ def three(x: float) -> str:
     if x == 0:
         return "0"
     if abs(x) >= 1e6 or abs(x) < 1e-3:
-        return f"{float(f'{x:.3g}'):g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
+        return format_flops(x)
     rounded = float(f"{x:.3g}")
     digits = max(0, 2 - math.floor(math.log10(abs(rounded))))
     return f"{rounded:,.{digits}f}"
@@ -37,12 +39,13 @@ def headline(data: ReportData) -> str:
     """The decision in one sentence."""
     decision = data.decision
     advice, regime = decision["recommendation"], decision["regime"]
-    value = advice["value"]
+    value, risk = advice["value"], advice.get("collapse_risk", 0.0)
+    warning = f" Such a run collapses with probability {risk:.2f}: that is not in the value." if risk >= RISKY else ""
     return (
         f"With {format_flops(data.budget)} FLOPs and reward {data.reward}, train {advice['model']} at rho "
         f"{advice['rho']['mean']:.2f}: expected {data.target} {value['mean']:.3f} (90 % interval {value['lo']:.3f} to "
         f"{value['hi']:.3f}). The optimum is {regime['label']} with probability "
-        f"{regime['probabilities'][regime['label']]:.2f}."
+        f"{regime['probabilities'][regime['label']]:.2f}.{warning}"
     )
 
 

@@ -95,13 +95,16 @@ def open_browser(binary: str, driver_path: str) -> Iterator[Callable[..., Page]]
 
         def go(file: Path | None, width: int = 1280, *, dark: bool = False) -> Page:
             page = Page(driver)
-            page.console(), page.requests()
             page.look(width, dark=dark)
-            driver.get("about:blank" if file is None else file.as_uri())
+            driver.get("about:blank")
+            page.console(), page.requests()
+            if file is not None:
+                driver.get(file.as_uri())
             if file is not None:
                 page.until("document.documentElement.dataset.ready")
             return page
 
+        driver.get("about:blank")  # away from Chromium's own start page, which is busy for a while
         try:
             yield go
         finally:

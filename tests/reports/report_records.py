@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from planner.space import PilotSpace
 from race.cli import run as run_command
 from race.ladder import ladder
 from race.records import PilotRecord
+from race.reports.data import ReportData
 from race.simulator.worlds import world
 from race.store import Store
 
@@ -59,3 +61,24 @@ def made_report(folder: Path, records: Sequence[PilotRecord] | None = None, *mor
     code, _, err = race("report", store, "--out", folder / "report.html", "--budget", f"{BUDGET:.0e}", *more)
     assert code == 0, err
     return folder / "report.html"
+
+
+def static_page(store: Path) -> str:
+    """The page of a store without its what-if, which is most of what a page takes to make."""
+    from race.reports.page import build_page
+
+    return build_page(_gathered([store]))
+
+
+def static_data(records: Sequence[PilotRecord]) -> ReportData:
+    """What a report shows of ``records``, without a what-if."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _gathered([stored(Path(folder) / "pilots", records)])
+
+
+def _gathered(stores: list[Path]) -> ReportData:
+    from race.cli.options import RecipeOptions
+    from race.cli.report import Asked, gather_report
+
+    asked = Asked(stores, f"{BUDGET:.0e}", None, None, None, None, RecipeOptions(), 0)
+    return gather_report(asked, saved="saved", interactive=False)[0].data

@@ -133,7 +133,7 @@ function formatFlops(flops) {
 function three(x) {
   if (x === 0) return "0";
   const size = Math.abs(x);
-  if (size >= 1e6 || size < 1e-3) return Number(x.toPrecision(3)).toExponential().replace("e+", "e");
+  if (size >= 1e6 || size < 1e-3) return formatFlops(x);
   const digits = Math.max(0, 2 - Math.floor(Math.log10(Number(size.toPrecision(3)))));
   return Number(x.toPrecision(3)).toLocaleString("en-US", {
     minimumFractionDigits: digits, maximumFractionDigits: digits,

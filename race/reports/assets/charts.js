@@ -69,7 +69,8 @@ function nearSlice(pilot, slice) {
   return pilot.flops > 0 && Math.abs(Math.log(pilot.flops / slice.budget)) <= Math.log(1.5);
 }
 
-function pilotPoints(data, slice) {
+// Runs that did not stay healthy may have fallen far off the scale: they are drawn at its edge.
+function pilotPoints(data, slice, low) {
   const groups = new Map();
   for (const pilot of data.pilots) {
     const end = pilot.ends[slice.target];
@@ -81,19 +82,19 @@ function pilotPoints(data, slice) {
   return [...groups].map(([model, points]) => {
     const style = look(data.models, model);
     return {
-      x: points.map((p) => p.pilot.shares[1]), y: points.map((p) => p.value), mode: "markers", name: label(model),
+      x: points.map((p) => p.pilot.shares[1]), y: points.map((p) => Math.max(p.value, low)), mode: "markers", name: label(model),
       error_y: { type: "data", array: points.map((p) => 1.645 * p.se), thickness: 1, width: 2, color: style.colour },
       marker: {
         symbol: points.map((p) => (p.pilot.status === "ok" ? style.mark : `${style.mark}-open`)), size: 9,
         color: style.colour, line: { width: 1.2, color: colour("bg") },
       },
-      text: points.map((p) => `${label(model)}<br>${p.pilot.id.slice(0, 12)} · ${p.pilot.status}<br>${formatFlops(p.pilot.flops)} FLOPs`),
-      hovertemplate: "%{text}<br>ρ %{x:.2f}: %{y:.3f}<extra></extra>",
+      text: points.map((p) => `${label(model)}<br>${p.pilot.id.slice(0, 12)} · ${p.pilot.status}<br>${formatFlops(p.pilot.flops)} FLOPs, ${slice.target} ${p.value.toFixed(3)}`),
+      hovertemplate: "%{text}, ρ %{x:.2f}<extra></extra>",
     };
   });
 }
 
-function sliceTraces(data, slice) {
+function sliceTraces(data, slice, low) {
   const traces = [];
   for (const line of slice.lines) {
     const style = look(data.models, line.model);
@@ -105,13 +106,13 @@ function sliceTraces(data, slice) {
       hovertemplate: `${label(line.model)}<br>ρ %{x:.2f}: %{y:.3f} (%{customdata[0]:.3f} to %{customdata[1]:.3f})<extra></extra>`,
     });
   }
-  return traces.concat(pilotPoints(data, slice));
+  return traces.concat(pilotPoints(data, slice, low));
 }
 
 function drawPanels(data, target, host) {
   const slices = data.slices.filter((s) => s.target === target).sort((a, b) => a.budget - b.budget);
   const every = slices.flatMap((s) => s.lines.flatMap((l) => [...l.lo, ...l.hi]));
-  const ends = data.pilots.map((p) => p.ends[target]).filter(Boolean).map((e) => e[0]);
+  const ends = data.pilots.filter((p) => p.status === "ok" && p.ends[target] && p.reward === data.reward && slices.some((s) => nearSlice(p, s))).map((p) => p.ends[target][0]);
   const all = every.concat(ends);
   const low = Math.max(0, Math.min(...all) - 0.03);
   const high = Math.min(1.01, Math.max(...all) + 0.03);
@@ -128,7 +129,7 @@ function drawPanels(data, target, host) {
     const points = data.pilots.filter((p) => p.ends[target] && p.reward === data.reward && nearSlice(p, slice)).length;
     const pilots = points ? `, ${points} pilot${points > 1 ? "s" : ""}` : "";
     div.setAttribute("aria-label", `${target} against rho at ${formatFlops(slice.budget)} FLOPs${pilots}`);
-    draw(div, sliceTraces(data, slice), {
+    draw(div, sliceTraces(data, slice, low + 0.01), {
       title: { text: `${real}${formatFlops(slice.budget)} FLOPs${pilots}`, font: { size: 14 }, x: 0.02, xanchor: "left" },
       xaxis: { range: [0, 1], title: { text: "update fraction ρ" } },
       yaxis: { range: [low, high], title: { text: label(target) } },
@@ -184,7 +185,7 @@ function drawSimplex(data, setting) {
   const traces = data.paths.map((path) => {
     const style = look(data.models, path.model);
     return {
-      type: "scatterternary", mode: "lines", name: label(path.model), line: { color: style.colour, width: 2.2, dash: style.dash },
+      type: "scatterternary", mode: "lines", cliponaxis: false, name: label(path.model), line: { color: style.colour, width: 2.2, dash: style.dash },
       a: [path.from[1], path.to[1]], b: [path.from[0], path.to[0]], c: [path.from[2], path.to[2]],
       hoverinfo: "name",
     };
@@ -197,7 +198,7 @@ function drawSimplex(data, setting) {
   for (const [model, pilots] of by) {
     const style = look(data.models, model);
     traces.push({
-      type: "scatterternary", mode: "markers", name: `${label(model)}, pilots`,
+      type: "scatterternary", mode: "markers", cliponaxis: false, name: `${label(model)}, pilots`,
       a: pilots.map((p) => p.shares[1]), b: pilots.map((p) => p.shares[0]), c: pilots.map((p) => p.shares[2]),
       marker: { symbol: style.mark, size: 8, color: style.colour, opacity: 0.75, line: { width: 1, color: colour("bg") } },
       text: pilots.map((p) => `${label(p.model)}, ${p.reward}`), showlegend: false,
@@ -206,13 +207,13 @@ function drawSimplex(data, setting) {
   }
   const star = data.advice.shares;
   traces.push({
-    type: "scatterternary", mode: "markers", name: "recommended", a: [star.learning], b: [star.search], c: [star.reward],
+    type: "scatterternary", mode: "markers", cliponaxis: false, name: "recommended", a: [star.learning], b: [star.search], c: [star.reward],
     marker: { symbol: "star", size: 17, color: colour("ink"), line: { width: 1.5, color: colour("bg") } },
     hovertemplate: "recommended<br>learning %{a:.2f}, search %{b:.2f}, reward %{c:.2f}<extra></extra>",
   });
   if (setting) {
     traces.push({
-      type: "scatterternary", mode: "markers", name: "what if", a: [setting.learning], b: [setting.search], c: [setting.reward],
+      type: "scatterternary", mode: "markers", cliponaxis: false, name: "what if", a: [setting.learning], b: [setting.search], c: [setting.reward],
       marker: { symbol: "circle-open", size: 17, color: colour("accent"), line: { width: 3, color: colour("accent") } },
       hovertemplate: "what if<br>learning %{a:.2f}, search %{b:.2f}, reward %{c:.2f}<extra></extra>",
     });
@@ -270,8 +271,11 @@ function drawCalibration(data, target) {
       hovertemplate: "%{text}<br>predicted %{x:.3f}, measured %{y:.3f}<extra></extra>",
     });
   }
+  const every = shown.length ? shown.flatMap((c) => [c.lo, c.hi, c.observed]) : [0, 1];
+  const room = 0.05 * (Math.max(...every) - Math.min(...every)) + 0.01;
+  const range = [Math.max(0, Math.min(...every) - room), Math.min(1, Math.max(...every) + room)];
   draw(document.getElementById("chart-calibration"), traces, {
-    xaxis: { title: { text: `predicted ${label(target)}` }, range: [0, 1] }, yaxis: { title: { text: "measured" }, range: [0, 1] },
+    xaxis: { title: { text: `predicted ${label(target)}` }, range }, yaxis: { title: { text: "measured" }, range },
     showlegend: shown.length > 0, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
     annotations: shown.length ? [] : [nothing(`no run of ${target} can be left out`)],
   });
