@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from race.flops import Architecture, LoraSpec
+from race.flops.targets import linear_names
 from race.integrations.pricing import Length, Mode, ModelPrices
 from race.integrations.tally import Pass, Tally
 
@@ -69,7 +70,8 @@ class ModelMeter:
         self.body = self.inner.base_model
         self.prices = ModelPrices(Architecture.from_config(self.inner.config))
         self.adapters = {
-            name: LoraSpec.from_peft(config) for name, config in getattr(model, "peft_config", {}).items()
+            name: _named(LoraSpec.from_peft(config), self.prices.architecture)
+            for name, config in getattr(model, "peft_config", {}).items()
         }
         # Adapters are switched all at once, so one adapted layer says whether and which are on.
         self._adapted = next(
@@ -206,6 +208,14 @@ class ModelMeter:
         if self.inner.get_input_embeddings().weight.requires_grad:
             return True
         return getattr(self.inner, "_require_grads_hook", None) is not None
+
+
+def _named(lora: LoraSpec, architecture: Architecture) -> LoraSpec:
+    """The spec as a user would write it: PEFT spells ``all-linear`` out, layer by layer."""
+    layers = None if lora.layers == tuple(range(architecture.layers)) else lora.layers
+    every = {name for name in linear_names(architecture) if name != "lm_head"}
+    targets = "all-linear" if layers is None and set(lora.targets) == every else lora.targets
+    return LoraSpec(lora.rank, targets, layers)
 
 
 def _fused_positions(ids: Any, labels: Any) -> int:

@@ -170,7 +170,7 @@ class TrainerWatch:
             batch = original(inputs, *args, **kwargs)
         finally:
             scene.evaluating = None
-        samples = list(zip(_sums(batch["prompt_mask"]), _completion_lengths(batch), strict=True))
+        samples = list(zip(_sums(batch["prompt_mask"]), _completion_lengths(batch, pad=self._pad_id()), strict=True))
         self._charge_rollout(inputs, samples, training)
         if training:
             self._note(samples)
@@ -188,6 +188,10 @@ class TrainerWatch:
         self.seen.tally.book("needed", what, price)
         if not self.scene.generated:  # an engine outside these modules: it executes no padding
             self.seen.tally.book("executed", what, price)
+
+    def _pad_id(self) -> int:
+        processor = self.trainer.processing_class
+        return int(getattr(processor, "tokenizer", processor).pad_token_id)
 
     def _note(self, samples: list[tuple[int, int]]) -> None:
         seen = self.seen
@@ -223,20 +227,17 @@ def _sums(mask: Any) -> list[int]:
     return [int(n) for n in mask.sum(1).tolist()]
 
 
-def _completion_lengths(batch: dict[str, Any]) -> list[int]:
-    """Tokens sampled per row; a completion that was masked for being truncated runs to its last token."""
+def _completion_lengths(batch: dict[str, Any], *, pad: int) -> list[int]:
+    """Tokens sampled per row.
+
+    A completion that ran into the limit may be masked as a whole (``mask_truncated_completions``); it does not end
+    with padding or EOS, so it is as long as its row less the padding.
+    """
     lengths = _sums(batch["completion_mask"])
-    if all(lengths):
-        return lengths
-    ids = batch["completion_ids"].tolist()
-    found = []
-    for row, length in zip(ids, lengths, strict=True):
-        if length:
-            found.append(length)
-            continue
-        end = len(row)
-        while end > 1 and row[end - 1] == row[-1] and row[end - 2] == row[-1]:
-            end -= 1
-        # A run of one repeated token at the end is padding; a single one is the last token sampled.
-        found.append(end - 1 if end < len(row) else end)
-    return found
+    for index, length in enumerate(lengths):
+        if length == 0:
+            row = batch["completion_ids"][index].tolist()
+            while len(row) > 1 and row[-1] == pad:
+                row.pop()
+            lengths[index] = len(row)
+    return lengths

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from race.errors import CannotDo, InvalidInput
+from race.flops import Architecture, LoraSpec, generate_flops
 from race.records import PilotRecord
 from race.store import Store
 
@@ -69,7 +70,7 @@ def test_logs_reach_reporters_and_the_record_is_written(
     assert record == PilotRecord.from_dict(json.loads((tmp_path / "out" / "race_record.json").read_text()))
     assert record.flops.total == logged[1]
     assert record.spec.model == "nano-s"
-    assert record.spec.recipe.lora.rank == 8
+    assert record.spec.recipe.lora == LoraSpec(8, "all-linear")
     assert (record.spec.recipe.prompts_per_step, record.spec.recipe.group_size) == (4, 4)
     assert not record.spec.recipe.prefix_caching
     curve = record.curves["native"]
@@ -176,6 +177,39 @@ def test_models_inside_reward_functions_are_metered_when_named(
     assert any(line.startswith("reward: prm") for line in callback.record.provenance["assumptions"])
     low, high = callback.record.provenance["native_range"]
     assert low <= high
+
+
+def test_an_outside_engine_is_charged_by_lengths(
+    runs: ModuleType, callback_class: Any, tmp_path: Path
+) -> None:
+    """What vLLM generates is seen by its lengths only; a group's prompt is then charged once."""
+
+    def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        ids = [trainer.processing_class(text=p)["input_ids"] for p in prompts]
+        made = [[5 + i % 3] * (2 + i) for i in range(len(prompts))]
+        return {"prompt_ids": ids, "completion_ids": made, "logprobs": [[0.0] * len(c) for c in made]}
+
+    callback = callback_class(attention="full")
+    case = runs.Case("outside")
+    trainer = runs.build_trainer(case, tmp_path, [callback], max_steps=1, max_completion_length=40)
+    trainer.rollout_func = rollout
+    trainer.train()
+    policy = Architecture.from_config(trainer.model.get_base_model().config)
+    prompts = sorted(len(trainer.processing_class(text=row["prompt"])["input_ids"]) for row in trainer.train_dataset)
+    assert prompts[0] < prompts[-1], "the task has prompts of several lengths"
+    tokens = callback.record.spec.recipe
+    assert tokens.completion_tokens == sum(2 + i for i in range(16)) / 16
+    assert tokens.prefix_caching
+    search = callback.tally.get("executed", "full", "search")
+    assert search == callback.tally.get("needed", "full", "search") > 0
+    lora = LoraSpec(8)
+    # Decoding depends on prompts through attention alone, so the shortest and longest prompt enclose the truth.
+    ends = [
+        generate_flops(policy, [p] * 4, [2 + i for i in range(16)], group_size=4, shared_prefix=True,
+                       attention="full", lora=lora).total
+        for p in (prompts[0], prompts[-1])
+    ]  # fmt: skip
+    assert ends[0] <= search <= ends[1]
 
 
 def test_budget_below_one_step(runs: ModuleType, callback_class: Any, tmp_path: Path) -> None:

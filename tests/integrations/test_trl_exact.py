@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -49,3 +52,23 @@ def test_two_steps(runs: ModuleType, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_whole_training(runs: ModuleType, tmp_path: Path, name: str) -> None:
     check(runs, name, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", ["", "2.5e9"])
+def test_two_processes_add_up_and_stop_together(runs: ModuleType, tmp_path: Path, budget: str) -> None:
+    script = Path(__file__).with_name("two_processes.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    done = subprocess.run(
+        [*command, str(script), str(tmp_path), budget], capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    ranks = [json.loads((tmp_path / f"rank{i}.json").read_text()) for i in (0, 1)]
+    assert ranks[0]["callback"] == ranks[1]["callback"] == sum(rank["counter"] for rank in ranks)
+    assert ranks[0]["steps"] == ranks[1]["steps"]
+    if budget:
+        assert ranks[0]["callback"] <= float(budget)
+        assert 2 < ranks[0]["steps"] < 12
+    assert ranks[1]["record"] is None
+    recipe = ranks[0]["record"]["spec"]["recipe"]
+    assert (recipe["prompts_per_step"], recipe["group_size"], recipe["update_ratio"]) == (4, 4, 2.0)
