@@ -8,8 +8,8 @@ refits after every pilot simulates only the new one, and its decision grid once.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import lru_cache
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from race.simulator import Settings, Worlds, collapse_probability, simulate, simulate_curves
 from surrogate.evidence import Evidence
 from surrogate.link import to_latent
+from surrogate.local import LocalResponses
 from surrogate.points import Data, FloatArray, IntArray, Points
 
 WORLDS = 128
@@ -27,26 +28,25 @@ SHARES = np.concatenate([[0.0], np.geomspace(1 / 128, 1, 16)])
 LEAST_GAIN = 0.5
 
 
-# One world in WARP_EVERY misjudges what an update ratio does, by e to the next of WARPS; see `Ensemble`.
-WARPS = (-0.6, 0.6, -1.2, 1.2)
-WARP_EVERY = 8
+# One world in LOCAL_EVERY has no dynamics at all; see `surrogate.local` and `Ensemble`.
+LOCAL_EVERY = 8
 
 
 class Ensemble:
     """Latent values in every world, remembered by setting.
 
     The simulator's worlds agree more about where the optimum lies than they have a right to: their dynamics differ in
-    numbers, not in form. So one world in eight is warped: it behaves at update ratio a as the simulator says it would
-    at a e^w. Measured optima of one task moved from a = 0.5 to a = 4 with the learning rate alone, which is the
-    spread of `WARPS`. A warp is one number that moves the optimum at all sizes and budgets, so pilots can tell it.
-    More warped worlds serve worlds foreign to the simulator better and its own worse (benchmarks/
-    surrogate_calibration.py measures both); one in eight keeps the regime probabilities of its own true.
+    numbers, not in form. So one world in eight has the paper's local response in place of them (`surrogate.local`):
+    its base models and its risk of collapse are the simulator's, what training gains is not. More of these serve worlds
+    foreign to the simulator better and its own worse (benchmarks/surrogate_calibration.py measures both); one in eight
+    keeps the regime probabilities of its own true.
     """
 
     def __init__(self, worlds: Worlds, *, keep: int = 4_000_000) -> None:
         self.worlds = worlds
-        turn, place = np.divmod(np.arange(len(worlds)), WARP_EVERY)
-        self.warps = np.where(place == WARP_EVERY // 2, np.array(WARPS)[turn % len(WARPS)], 0.0)
+        is_local = np.arange(len(worlds)) % LOCAL_EVERY == LOCAL_EVERY - 1
+        self._local, self._dynamic = np.flatnonzero(is_local), np.flatnonzero(~is_local)
+        self._responses = LocalResponses(self._local)
         self.targets: tuple[str, ...] = ()
         self._keep = keep
         self._tables: OrderedDict[tuple[bytes, str], FloatArray] = OrderedDict()
@@ -69,8 +69,7 @@ class Ensemble:
 
     def base(self, settings: Settings, target: str) -> FloatArray:
         """Latents of the base models, shape (W, n): one simulation per model and reward system."""
-        kinds = np.stack([settings.params, settings.reward.astype(np.float64), settings.reward_params], axis=1)
-        _, first, back = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
+        kinds, first, back = _kinds(settings)
         keys = [(kinds[i].tobytes(), target) for i in first]
         missing = [n for n, key in enumerate(keys) if key not in self._bases]
         if missing:
@@ -79,7 +78,7 @@ class Ensemble:
             for name, values in found.items():
                 for column, n in enumerate(missing):
                     self._bases[keys[n][0], name] = to_latent(values[:, column])
-        return np.stack([self._bases[key] for key in keys], axis=1)[:, back.ravel()]
+        return np.stack([self._bases[key] for key in keys], axis=1)[:, back]
 
     def along(self, settings: Settings, targets: Sequence[str]) -> Mapping[str, FloatArray]:
         """Latents at `SHARES` of each setting's budget, shape (W, n, len(SHARES)) per target."""
@@ -100,31 +99,39 @@ class Ensemble:
         """Probability in every world that a run collapses before its budget is spent, shape (W, n)."""
         key = (b"".join(_rows(settings)), "collapse")
         if key not in self._collapses:
-            out = np.empty((len(self.worlds), len(settings)))
-            for mine, warped in self._groups(settings):
-                out[mine] = collapse_probability(self.worlds[mine], warped)
-            self._collapses[key] = out
+            self._collapses[key] = collapse_probability(self.worlds, settings)
         self._collapses.move_to_end(key)
         self._forget(self._collapses)
         return self._collapses[key]
 
-    def _groups(self, settings: Settings) -> Iterator[tuple[IntArray, Settings]]:
-        """Worlds of one warp, and the settings as they live them."""
-        for warp in np.unique(self.warps):
-            yield np.flatnonzero(self.warps == warp), replace(settings, a=settings.a * np.exp(warp))
-
     def _simulate(self, settings: Settings, shares: FloatArray | None) -> dict[str, FloatArray]:
         """Values by target in every world, (W, n), or (W, n, len(shares)) along the run."""
-        out: dict[str, FloatArray] = {}
-        for mine, warped in self._groups(settings):
-            worlds = self.worlds[mine]
-            found = (
-                simulate(worlds, warped, targets=self.targets)
-                if shares is None
-                else simulate_curves(worlds, warped, points=shares, targets=self.targets).values
-            )
-            for name, values in found.items():
-                out.setdefault(name, np.empty((len(self.worlds), *values.shape[1:])))[mine] = values
+        worlds = self.worlds[self._dynamic]
+        found = (
+            simulate(worlds, settings, targets=self.targets)
+            if shares is None
+            else simulate_curves(worlds, settings, points=shares, targets=self.targets).values
+        )
+        out = {}
+        for name, values in found.items():
+            out[name] = np.empty((len(self.worlds), *values.shape[1:]))
+            out[name][self._dynamic] = values
+        for name, values in self._respond(settings, shares).items():
+            out[name][self._local] = values
+        return out
+
+    def _respond(self, settings: Settings, shares: FloatArray | None) -> dict[str, FloatArray]:
+        """What `_simulate` gives, in the worlds without dynamics: (L, n), or (L, n, len(shares))."""
+        _, first, back = _kinds(settings)
+        base = simulate(self.worlds[self._local], settings[first].with_budget(1.0), targets=self.targets)
+        done = (settings.steps * settings.samples)[:, None] * (np.ones(1) if shares is None else shares)
+        along = np.repeat(np.arange(len(settings)), done.shape[1])
+        out = {}
+        for name in self.targets:
+            start = base[name][:, back, None]
+            gained = self._responses.gain(settings[along], name, done.ravel()).reshape(len(self._local), *done.shape)
+            values = start + (1 - start) * gained
+            out[name] = values[:, :, 0] if shares is None else values
         return out
 
     def _forget(self, cache: OrderedDict[tuple[bytes, str], FloatArray]) -> None:
@@ -137,6 +144,13 @@ class Ensemble:
 def prior_ensemble(count: int, seed: int) -> Ensemble:
     """The calibrated ensemble; shared by all surrogates of a process so that its memory serves them all."""
     return Ensemble(Worlds.prior(count, seed=seed))
+
+
+def _kinds(settings: Settings) -> tuple[FloatArray, IntArray, IntArray]:
+    """What makes the base model's value, (n, 3); the first setting of each kind, and the kind of each setting."""
+    table = np.stack([settings.params, settings.reward.astype(np.float64), settings.reward_params], axis=1)
+    _, first, back = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    return table, np.asarray(first, dtype=np.intp), np.asarray(back, dtype=np.intp).ravel()
 
 
 def _rows(settings: Settings) -> list[bytes]:

@@ -10,6 +10,8 @@ from race.errors import InvalidInput
 from race.records import Health, PilotRecord
 from race.simulator import Settings, Worlds
 from surrogate import Surrogate
+from surrogate.ensemble import LOCAL_EVERY
+from surrogate.link import to_value
 from surrogate.model import PRIOR_NOTE
 
 RECIPE = RUNGS.recipe("sparse")
@@ -42,11 +44,14 @@ def test_without_records_the_answer_is_the_prior_and_says_so(prior: Surrogate) -
     assert prior.notes == (PRIOR_NOTE,)
     assert prior.evidence == {"real": 0, "imported": 0, "simulated": 0}
     found = prior.predict(GRID, "native")
-    worlds = prior.ensemble.worlds
     from race.simulator import simulate
 
-    simulated = simulate(worlds, GRID, targets=("native",))["native"]
-    assert np.allclose(found.mean, simulated.mean(0), atol=0.03)
+    simulated = simulate(prior.ensemble.worlds, GRID, targets=("native",))["native"]
+    believed = to_value(prior.ensemble.at(GRID, "native"))
+    dynamic = np.arange(len(believed)) % LOCAL_EVERY != LOCAL_EVERY - 1
+    assert np.allclose(believed[dynamic], simulated[dynamic])
+    assert dynamic.mean() == 1 - 1 / LOCAL_EVERY
+    assert np.allclose(found.mean, believed.mean(0), atol=0.03)
     assert np.all(found.hi - found.lo > 0.1)
 
 
