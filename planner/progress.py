@@ -11,8 +11,6 @@ from planner.space import PilotSpace
 from race.records import PilotRecord, PilotSpec
 
 PilotState = Literal["running", "finished", "lost"]
-# The health flag of a run that has started, failed, and told nothing about what it spent.
-UNKNOWN = "flops-unknown"
 
 
 @dataclass(frozen=True)
@@ -43,14 +41,9 @@ class Pilot:
     def charged(self) -> float:
         """FLOPs on the pilot budget: what was measured, or all of it while that is unknown.
 
-        A running pilot has reserved its budget, a lost one may have spent it, and so may one whose runner has failed
-        without telling (``flops-unknown``).
+        A running pilot has reserved its budget, and a lost one may have spent it.
         """
-        if self.record is None:
-            return self.spec.budget + self.extra
-        if UNKNOWN in self.record.health.flags:
-            return max(self.spec.budget + self.extra, self.record.spent)
-        return float(self.record.spent)
+        return float(self.spec.budget + self.extra if self.record is None else self.record.spent)
 
 
 @dataclass(frozen=True)

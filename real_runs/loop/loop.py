@@ -310,9 +310,11 @@ class Loop:
         if self._retried(claim, outcome):
             return
         record = outcome.record
-        if outcome.attempts and not self.options.lost_work_inside:
+        if not self.options.lost_work_inside:
             # Attempts of earlier processes too, of which this executor knows nothing.
             record = charged(record, outcome.job, max(2, outcome.attempts))
+        if "flops-unknown" in record.health.flags and _exit_code(record) not in HOPELESS_CODES:
+            record = charged_in_full(record)
         reason = self._pruned.pop(outcome.job.id, None)
         if reason is not None and "stopped" in record.health.flags:
             flags = tuple(flag for flag in record.health.flags if flag != "stopped")
@@ -329,10 +331,8 @@ class Loop:
     def _retried(self, claim: Claim, outcome: Outcome) -> bool:
         """Start a pilot again whose runner crashed, as often as allowed."""
         record = outcome.record
-        about = record.provenance.get("executor", {})
-        code = about.get("exit_code") if isinstance(about, Mapping) else None
         # 0 is a runner that ended well and left garbage; stopped and timed-out ones have had their chance.
-        crashed = record.health.status == "failed" and code not in (0, None, *HOPELESS_CODES)
+        crashed = record.health.status == "failed" and _exit_code(record) not in (0, None, *HOPELESS_CODES)
         tries = self._tries.get(claim.job, 0)
         if not crashed or tries >= self.options.retries or set(record.health.flags) & {"stopped", "timed-out"}:
             return False
@@ -498,6 +498,19 @@ def _learned(progress: Progress) -> int:
     return sum(
         p.record is not None and bool(p.record.curves) and p.record.health.status != "failed" for p in progress.pilots
     )
+
+
+def charged_in_full(record: PilotRecord) -> PilotRecord:
+    """A failed run that told nothing about what it spent, with all of its budget as lost work: it may have spent it."""
+    job = Job(record.id, record.spec, Path())
+    rest = max(0.0, record.spec.budget - record.spent)
+    lost = {phase: share * rest for phase, share in planned_shares(job).items()}
+    return replace(record, provenance={**record.provenance, "lost_flops": lost})
+
+
+def _exit_code(record: PilotRecord) -> object:
+    about = record.provenance.get("executor", {})
+    return about.get("exit_code") if isinstance(about, Mapping) else None
 
 
 def spent_before(job: Job) -> float:
