@@ -59,10 +59,12 @@ def ranges_of(assumptions: Sequence[Assumption], price: Pricer) -> Ranges:
             continue
         alone = [price({**base, a.name: end}) for end in a.ends]
         seen += alone
-        totals = [float(x.total) for x in alone]
-        order = a.ends if totals[0] <= totals[1] else (a.ends[1], a.ends[0])
-        cheap[a.name], dear[a.name] = order
-        low, high = min(*totals, float(point.total)), max(*totals, float(point.total))
+        totals = [*(float(x.total) for x in alone), float(point.total)]
+        low, high = min(totals), max(totals)
+        options = (*a.ends, a.value)
+        # Ends that cost the same alone (a switch that another one opens) must still both be tried together.
+        cheap[a.name] = options[min(range(3), key=lambda i: (totals[i], i != 0))]
+        dear[a.name] = options[max(range(3), key=lambda i: (totals[i], i == 1))]
         moves.append(Move(a, low, high))
     moves.sort(key=lambda m: m.lo - m.hi)
     free = [m.assumption.name for m in moves[:MAX_JOINT]]

@@ -106,7 +106,8 @@ class KeyTable:
         used = [key for f in self.fields for key in f.keys] + [*self.rewards, *self.known]
         exact = {key.key for key in used if key.pattern is None} | set(self.steps)
         patterns = [key.pattern for key in used if key.pattern is not None]
-        strange = (n for n in names if n not in exact and self.plain(n) not in exact)
+        # A leading underscore is a monitor's own bookkeeping (_step, _runtime, _timestamp).
+        strange = (n for n in names if n[:1] != "_" and n not in exact and self.plain(n) not in exact)
         return tuple(
             sorted(
                 n for n in strange if not any(p.fullmatch(n) or p.fullmatch(self.plain(n)) for p in patterns)
