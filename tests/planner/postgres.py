@@ -46,7 +46,8 @@ def throwaway_server() -> Iterator[str]:
         return subprocess.Popen(line, stdout=log, stderr=log, cwd="/", **extra, **more)  # type: ignore[call-overload,no-any-return]
 
     try:
-        made = run_as([str(binaries / "initdb"), "-D", str(data), "-U", "race", "-A", "trust", "-E", "UTF8", "--no-sync"])
+        options = ["-U", "race", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        made = run_as([str(binaries / "initdb"), "-D", str(data), *options])
         assert made.wait(60) == 0, (folder / "server.log").read_text()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
