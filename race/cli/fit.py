@@ -15,7 +15,7 @@ from race.cli.options import (
     recipe_options,
     split_targets,
 )
-from race.cli.output import JsonFlag, emit, note, table
+from race.cli.output import JsonFlag, bullets, emit, note, table
 from race.errors import CannotDo
 
 if TYPE_CHECKING:
@@ -101,5 +101,4 @@ def _render_fit(console: Console, data: dict[str, Any]) -> None:
         "error: root mean square of predicting the end of a run it was not shown; spread: of the runs themselves",
         style="dim",
     )
-    for line in data["notes"]:
-        console.print(f"- {line}", style="dim")
+    console.print(bullets(data["notes"]))

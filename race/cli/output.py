@@ -24,7 +24,14 @@ def emit(data: Mapping[str, Any], as_json: bool, render: Callable[[Console], Non
     if as_json:
         sys.stdout.write(json.dumps(_finite(data), allow_nan=False) + "\n")
         return
-    render(console())
+    screen = console()
+    if screen.is_terminal:
+        render(screen)
+        return
+    # A log or a pipe gets the same words without the blanks that fill a terminal's lines.
+    with screen.capture() as said:
+        render(screen)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in said.get().splitlines()))
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -60,6 +67,19 @@ def facts(*rows: tuple[str, str]) -> Table:
     grid.add_column(overflow="fold")
     for name, text in rows:
         grid.add_row(name, text)
+    return grid
+
+
+def bullets(lines: Iterable[str]) -> Table:
+    """Dim notes, each wrapped beside its dash."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=1)
+    grid.add_column(overflow="fold")
+    for line in lines:
+        grid.add_row(Text("-", style="dim"), Text(line, style="dim"))
     return grid
 
 

@@ -23,6 +23,7 @@ from race.cli.options import (
 )
 from race.cli.output import (
     JsonFlag,
+    bullets,
     emit,
     evidence_of,
     facts,
@@ -116,6 +117,7 @@ def render_decision(console: Console, data: dict[str, Any]) -> None:
             f"{advice['update_ratio']:.3g}, {adapter(recipe['lora'])}",
         ),
         ("evidence", evidence_of(counts)),
+        *_risk(advice["collapse_risk"]),
     )
     console.print(rows)
 
@@ -130,8 +132,16 @@ def render_decision(console: Console, data: dict[str, Any]) -> None:
         console.print(cost_facts(data["cost"]))
     if data["pilots"]:
         console.print(pilots_table(data["pilots"]))
-    for line in data["notes"]:
-        console.print(f"- {line}", style="dim")
+    console.print(bullets(data["notes"]))
+
+
+def _risk(probability: float) -> list[tuple[str, str]]:
+    """A warning where the value stated is likely not to be reached, because it is that of a healthy run."""
+    from race.reports.words import RISKY
+
+    if probability < RISKY:
+        return []
+    return [("collapse", f"[yellow]probability {probability:.2f}: this recipe may not stay healthy[/yellow]")]
 
 
 def pilots_table(pilots: list[dict[str, Any]]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from race.cli.output import evidence_of, facts, odds_of, run_length, table, with_interval
+from race.cli.output import bullets, evidence_of, facts, odds_of, run_length, table, with_interval
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +24,8 @@ def render_query(console: Console, data: Mapping[str, Any]) -> None:
     )
     console.print(
         facts(
-            (f"{where['model']} at rho {where['rho']:.2f}", with_interval(value, ".3f")),
+            ("setting", f"[bold]{where['model']}[/bold] at rho {where['rho']:.2f}"),
+            (data["target"], with_interval(value, ".3f")),
             ("rho*", with_interval(star, ".2f")),
             ("regime", f"[bold]{data['regime']['label']}[/bold]  ({odds_of(odds)})"),
             ("collapse", f"probability {data['collapse_risk']:.2f} that such a run does not stay healthy"),
@@ -48,8 +49,7 @@ def render_query(console: Console, data: Mapping[str, Any]) -> None:
         console.print(line, markup=False)
     if data["notes"]:
         console.print()
-    for line in data["notes"]:
-        console.print(f"- {line}", style="dim", markup=False)
+        console.print(bullets(data["notes"]))
 
 
 def _argmax(console: Console, found: list[dict[str, Any]]) -> None:
