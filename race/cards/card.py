@@ -90,8 +90,8 @@ class Card:
             "prompt": float((w.generated * w.prompt).sum()),
             "completion": float((w.generated * w.completion).sum()),
             "trained": float((w.trained * (w.prompt + w.completion)).sum()),
-            "mean_prompt": float(np.average(w.prompt, weights=np.maximum(w.generated, 1e-12))),
-            "mean_completion": float(np.average(w.completion, weights=np.maximum(w.generated, 1e-12))),
+            "mean_prompt": _average(w.prompt, w.generated),
+            "mean_completion": _average(w.completion, w.generated),
         }
 
     @property
@@ -175,6 +175,11 @@ def _spans(ranges: Mapping[str, Range]) -> dict[str, dict[str, float]]:
 
 def _settled(a: Assumption) -> str:
     return "as logged" if a.value is None and a.source.startswith("log") else a.shown
+
+
+def _average(values: FloatArray, weights: FloatArray) -> float:
+    """Weighted mean, without the last digits that summing in floats leaves."""
+    return round(float(np.average(values, weights=np.maximum(weights, 1e-12))), 9)
 
 
 def _share(part: Any, whole: Any) -> float | None:

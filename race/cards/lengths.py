@@ -52,13 +52,18 @@ def _only_tokens(e: Evidence) -> bool:
     """Whether the sum of prompt and completion lengths is known and nothing else about them is."""
     lengths = ("completion_mean", "prompt_mean", "total_mean", "tokens_completion_step")
     known = "prompts_per_step" in e.given or _samples_of_config(e) is not None
-    return e.log.has("tokens_total") and known and not any(map(e.log.has, lengths)) and "prompt_tokens" not in e.given
+    return (
+        e.log.has("tokens_total")
+        and known
+        and not any(map(e.log.has, lengths))
+        and "prompt_tokens" not in e.given
+    )
 
 
 def _completion(e: Evidence) -> Assumption:
     name, label = "completion_tokens", "mean completion length, tokens"
     if "completion_tokens" in e.given:
-        return Assumption(name, label, e.given[name], "given")
+        return Assumption(name, label, e.given[name], _given_against(e, "completion_mean"))
     for field in ("completion_mean", "tokens_completion_step"):
         if e.log.has(field):
             return Assumption(name, label, None, e.from_log(field))
@@ -70,10 +75,16 @@ def _completion(e: Evidence) -> Assumption:
     return Assumption(name, label, value, "the log has no lengths and no limit is known", (low, high))
 
 
+def _given_against(e: Evidence, field: str) -> str:
+    """``given``, with what the log says if it says anything else."""
+    logged = e.log.mean(field)
+    return "given" if math.isnan(logged) else f"given; the log has {logged:.4g} on average"
+
+
 def _prompt(e: Evidence, completion: Assumption) -> Assumption:
     name, label = "prompt_tokens", "mean prompt length, tokens"
     if "prompt_tokens" in e.given:
-        return Assumption(name, label, e.given[name], "given")
+        return Assumption(name, label, e.given[name], _given_against(e, "prompt_mean"))
     if e.log.has("prompt_mean") or e.log.has("tokens_prompt_step"):
         field = "prompt_mean" if e.log.has("prompt_mean") else "tokens_prompt_step"
         return Assumption(name, label, None, e.from_log(field))

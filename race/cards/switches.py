@@ -262,7 +262,9 @@ def _masked(e: Evidence) -> list[Assumption]:
     if found is not None and e.log.has("truncated_share"):
         return [Assumption(name, label, None, e.from_log("truncated_share"))]
     if found is not None:
-        return [Assumption(name, label, 0.1, f"{found[1]} is true, and the log does not say how many", (0.0, 1.0))]
+        return [
+            Assumption(name, label, 0.1, f"{found[1]} is true, and the log does not say how many", (0.0, 1.0))
+        ]
     logged = e.log.mean("truncated_share")
     high = 1.0 if math.isnan(logged) else min(logged, 1.0)
     if high < 1e-6:

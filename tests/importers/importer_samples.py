@@ -79,7 +79,9 @@ def write_trl(folder: Path) -> Path:
 def write_trl_console(folder: Path) -> Path:
     path = folder / "train.log"
     rows = ({k: v for k, v in row.items() if k != "step"} for row in trl_rows())
-    path.write_text("Loading checkpoint shards: 100%\n" + "".join(f" {i}%|# {row}\n" for i, row in enumerate(rows)))
+    path.write_text(
+        "Loading checkpoint shards: 100%\n" + "".join(f" {i}%|# {row}\n" for i, row in enumerate(rows))
+    )
     return path
 
 
@@ -99,7 +101,9 @@ def write_trl_wandb_csv(folder: Path) -> Path:
 
 def write_trl_wandb_json(folder: Path) -> Path:
     path = folder / "history.json"
-    rows = [{"_step": r["step"], **{f"train/{k}": v for k, v in r.items() if k != "step"}} for r in trl_rows()]
+    rows = [
+        {"_step": r["step"], **{f"train/{k}": v for k, v in r.items() if k != "step"}} for r in trl_rows()
+    ]
     path.write_text(json.dumps(rows))
     return path
 
@@ -108,7 +112,8 @@ def verl_rows() -> list[dict[str, float]]:
     return [
         {
             "training/global_step": step, "training/epoch": 0, "actor/pg_loss": 0.02, "actor/kl_loss": 0.001,
-            "actor/grad_norm": 0.4, "actor/lr": 1e-6, "critic/score/mean": 0.3, "critic/rewards/mean": 0.3 + 0.02 * step,
+            "actor/grad_norm": 0.4, "actor/lr": 1e-6, "critic/score/mean": 0.3,
+            "critic/rewards/mean": 0.3 + 0.02 * step,
             "critic/rewards/max": 1.0, "critic/rewards/min": 0.0, "response_length/mean": 250.0 + step,
             "response_length/max": 1024.0, "response_length/min": 30.0, "response_length/clip_ratio": 0.03,
             "prompt_length/mean": 100.0, "prompt_length/max": 180.0, "prompt_length/min": 60.0,
@@ -121,7 +126,9 @@ def verl_rows() -> list[dict[str, float]]:
 
 def write_verl_jsonl(folder: Path) -> Path:
     path = folder / "experiment.jsonl"
-    path.write_text("".join(json.dumps({"step": s, "data": r}) + "\n" for s, r in zip(STEPS, verl_rows(), strict=True)))
+    path.write_text(
+        "".join(json.dumps({"step": s, "data": r}) + "\n" for s, r in zip(STEPS, verl_rows(), strict=True))
+    )
     return path
 
 
@@ -129,7 +136,9 @@ def write_verl_console(folder: Path) -> Path:
     path = folder / "verl.log"
     lines = ["(TaskRunner pid=77) Initial validation metrics: None", "(WorkerDict pid=78) step:profile off"]
     for step, row in zip(STEPS, verl_rows(), strict=True):
-        pairs = " - ".join(f"{k}:np.float64({v})" if "/" in k and step % 2 else f"{k}:{v}" for k, v in row.items())
+        pairs = " - ".join(
+            f"{k}:np.float64({v})" if "/" in k and step % 2 else f"{k}:{v}" for k, v in row.items()
+        )
         lines.append(f"\x1b[36m(TaskRunner pid=77)\x1b[0m step:{step} - {pairs}")
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -178,8 +187,10 @@ def write_prime_rl(folder: Path) -> Path:
         )  # fmt: skip
         if late is not None:
             lines.append(late)
-        late = {"step": step, "time": 1.0 * step, "time/step": 28.0, "time/forward_backward": 11.0,
-                "loss/mean": 0.1, "perf/mfu": 31.0, "perf/throughput": 9000.0, "mismatch_kl/all/mean": 0.001}  # fmt: skip
+        late = {
+            "step": step, "time": 1.0 * step, "time/step": 28.0, "time/forward_backward": 11.0, "loss/mean": 0.1,
+            "perf/mfu": 31.0, "perf/throughput": 9000.0, "mismatch_kl/all/mean": 0.001,
+        }  # fmt: skip
     assert late is not None
     path.write_text("".join(json.dumps(row) + "\n" for row in [*lines, late]))
     return path
@@ -238,7 +249,14 @@ SAMPLES: dict[str, Sample] = {
         ),
         runs=2,
         format="csv",
-        needed=("reward", "prompts_per_step", "group_size", "prompt_tokens", "completion_tokens", "lora_rank"),
+        needed=(
+            "reward",
+            "prompts_per_step",
+            "group_size",
+            "prompt_tokens",
+            "completion_tokens",
+            "lora_rank",
+        ),
     ),
     "trl state": Sample(write_trl, _known("prompts_per_step", *_LOG), format="trl"),
     "trl console": Sample(write_trl_console, _known("prompts_per_step", *_LOG), format="trl"),

@@ -81,8 +81,12 @@ def test_equal_steps_cost_what_the_recipe_says(trainer: str, changes: dict[str, 
 
 def test_the_spread_of_lengths_is_charged_exactly_for_two_lengths() -> None:
     lengths = [60, 540]
-    log = constant_log("verl", 3, **{**LENGTHS, "completion_mean": 300, "completion_min": 60, "completion_max": 540})
-    card = card_of(log, MODEL, given={**KNOWN, "prompts_per_step": 1, "group_size": 2, "prefix_caching": False})
+    log = constant_log(
+        "verl", 3, **{**LENGTHS, "completion_mean": 300, "completion_min": 60, "completion_max": 540}
+    )
+    card = card_of(
+        log, MODEL, given={**KNOWN, "prompts_per_step": 1, "group_size": 2, "prefix_caching": False}
+    )
     exact = sum(
         update_flops(ARCH, [100 + c], lora=LoraSpec(16), logits=c).total for c in lengths
     )  # two lengths at their bounds: the largest variance there is
@@ -181,15 +185,23 @@ def test_hardware_spans_assumptions_and_utilisation() -> None:
 def test_a_model_that_nobody_names_is_an_error() -> None:
     with pytest.raises(InvalidInput, match=r"^model: missing; log.jsonl does not say which model"):
         card_of(constant_log("verl", 4, **LENGTHS), given=KNOWN)
-    log = replace(constant_log("verl", 4, **LENGTHS), config={"model": Known("no-such-model", "config.yaml: model")})
+    log = replace(
+        constant_log("verl", 4, **LENGTHS), config={"model": Known("no-such-model", "config.yaml: model")}
+    )
     with pytest.raises(InvalidInput, match=r"^config.yaml: model: .*or say which model it is"):
         card_of(log, given=KNOWN)
 
 
 def test_samples_that_contradict_the_tokens_are_refused() -> None:
     log = constant_log("trl", 4, completion_mean=250, reward=0.5)
-    log = replace(log, series={**log.series, "tokens_total": np.arange(1, 5) * 1000.0}, keys={**log.keys, "tokens_total": "num_tokens"})
-    with pytest.raises(InvalidInput, match=r"32 completions of 250.0 tokens a batch are more than the 1,000 tokens"):
+    log = replace(
+        log,
+        series={**log.series, "tokens_total": np.arange(1, 5) * 1000.0},
+        keys={**log.keys, "tokens_total": "num_tokens"},
+    )
+    with pytest.raises(
+        InvalidInput, match=r"32 completions of 250.0 tokens a batch are more than the 1,000 tokens"
+    ):
         card_of(log, MODEL, given=KNOWN)
     card = card_of(log, MODEL, given={**KNOWN, "prompts_per_step": 1, "group_size": 2})
     assert card.tokens["mean_prompt"] == pytest.approx(250)
