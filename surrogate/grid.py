@@ -34,12 +34,13 @@ _FINE = tuple(round(0.05 * i, 2) for i in range(1, 20))
 _COARSE = (0.05, *(round(0.1 * i, 1) for i in range(1, 10)), 0.95)
 _WIDE = ((1, 100), (3, 100), (1, 10), (3, 10), (1, 1), (3, 1), (10, 1))
 _NARROW = ((1, 10), (3, 10), (1, 1), (3, 1), (10, 1))
-LEVELS = ((_FINE, _WIDE), (_FINE, _NARROW), (_COARSE, _NARROW))
+_FEW = ((1, 10), (1, 1), (10, 1))
+LEVELS = ((_FINE, _WIDE), (_FINE, _NARROW), (_COARSE, _NARROW), (_COARSE, _FEW))
 
 # Rough milliseconds: simulating a setting, and predicting it per target from nothing and per data point. They choose
 # how fine the grid is and nothing else; a choice by the clock would make pages differ from machine to machine.
 _SIMULATE_MS, _PREDICT_MS, _PREDICT_MS_PER_POINT = 1.3, 0.1, 2.5e-4
-_MOST_MS = 4800.0
+_MOST_MS, _FIT_MS_PER_POINT = 4800.0, 0.7  # a large fit leaves less time for the grid
 
 # Scorers that are worth asking about beside a reward system's own, by family of the ladder.
 OTHER_SCORERS = {
@@ -133,8 +134,9 @@ def _fineness(
 ) -> tuple[tuple[float, ...], Sequence[tuple[int, int]]]:
     """The finest axes whose predictions are expected to stay within `_MOST_MS`."""
     each = _SIMULATE_MS + targets * (_PREDICT_MS + _PREDICT_MS_PER_POINT * data)
+    most = _MOST_MS - _FIT_MS_PER_POINT * data
     for rhos, shares in LEVELS:
-        if lines * len(rhos) * len(shares) * each <= _MOST_MS:
+        if lines * len(rhos) * len(shares) * each <= most:
             break
     return rhos, shares
 
