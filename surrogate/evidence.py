@@ -102,8 +102,13 @@ class Evidence:
         return sum(len(curve.flops) for run in self.runs for curve in run.curves.values())
 
 
-def gather(records: Sequence[PilotRecord], ladder: Ladder) -> Evidence:
+def gather(records: Sequence[PilotRecord], ladder: Ladder, *, points: int | None = None) -> Evidence:
     """Sort records into what can be fitted and what cannot.
+
+    Parameters
+    ----------
+    points
+        Curve points in all above which curves are thinned further; `TOTAL_POINTS` by default.
 
     Raises
     ------
@@ -128,7 +133,7 @@ def gather(records: Sequence[PilotRecord], ladder: Ladder) -> Evidence:
     )
     placed = [(r, m) for r, m in located if r.health.status not in UNHEALTHY]
     placed = _at_most(placed, notes)
-    limit = min(max(TOTAL_POINTS // max(sum(len(r.curves) for r, _ in placed), 1), 1), POINTS_PER_CURVE)
+    limit = min(max((points or TOTAL_POINTS) // max(sum(len(r.curves) for r, _ in placed), 1), 1), POINTS_PER_CURVE)
     runs = tuple(
         Run(record, model, {t: thin(c, limit, fresh=t == "native") for t, c in sorted(record.curves.items())})
         for record, model in placed

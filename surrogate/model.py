@@ -120,6 +120,7 @@ class Surrogate:
         targets: Sequence[str] = ("native",),
         prior: Worlds | None = None,
         seed: int = 0,
+        points: int | None = None,
     ) -> Surrogate:
         """Fit to records; with none the answer is the prior, and ``notes`` says so.
 
@@ -131,6 +132,9 @@ class Surrogate:
             Worlds to take the prior from; the calibrated ones by default.
         seed
             Of the ensemble and the hyperparameter draws: same records and seed, same surrogate.
+        points
+            Curve points in all above which curves are thinned further (see `surrogate.evidence`): whoever fits after
+            every pilot trades detail for time.
 
         Raises
         ------
@@ -142,7 +146,7 @@ class Surrogate:
             raise InvalidInput("targets: found none; allowed is at least one of native, judge, pass@1[:<benchmark>]")
         for target in wanted:
             check_target(target)
-        evidence = gather(records, ladder)
+        evidence = gather(records, ladder, points=points)
         asked = tuple(dict.fromkeys(resolve_target(t, evidence.targets) for t in wanted))
         modelled = asked + tuple(t for t in evidence.targets if t not in asked)
         ensemble = prior_ensemble(WORLDS, seed) if prior is None else Ensemble(prior)
