@@ -3,8 +3,8 @@
     python benchmarks/nano_ladder.py --out nano_ladder.json             # gains, wall clock, memory; then the rho sweep
     python benchmarks/nano_ladder.py --out nano_ladder.json --report    # only the tables of what is there
 
-Every pilot is one process, ``race run --model M --reward R --seed S --json`` with no other flag (``--rho`` in the sweep),
-so what is measured is what a user gets. Results are kept in ``--out`` after each pilot and not run again.
+Every pilot is one process, ``race run --model M --reward R --seed S --json`` with no other flag (``--rho`` in the
+sweep), so what is measured is what a user gets. Results are kept in ``--out`` after each pilot and not run again.
 """
 
 from __future__ import annotations
@@ -90,12 +90,13 @@ def tables(found: list[dict[str, Any]]) -> Iterator[str]:
             runs = [r for r in found if (r["model"], r["reward"], r["asked_rho"]) == (model, reward, None)]
             if not runs:
                 continue
-            ends = {t: (mean([r["curves"][t][0] for r in runs]), mean([r["curves"][t][-1] for r in runs])) for t in TARGETS}
+            ends = {t: [mean([r["curves"][t][at] for r in runs]) for at in (0, -1)] for t in TARGETS}
             least = min(r["curves"]["pass@1"][-1] - r["curves"]["pass@1"][0] for r in runs)
             cell = {t: f"{a:.3f} -> {b:.3f}" for t, (a, b) in ends.items()}
             yield (
                 f"| {model} | {reward} | {len(runs)} | {cell['pass@1']} ({least:+.3f}) | {cell['judge']} | "
-                f"{cell['native']} | {sum(r['health'] == 'collapsed' for r in runs)} | {mean([r['steps'] for r in runs]):.0f} |"
+                f"{cell['native']} | {sum(r['health'] == 'collapsed' for r in runs)} | "
+                f"{mean([r['steps'] for r in runs]):.0f} |"
             )
     swept = [r for r in found if r["asked_rho"] is not None]
     if swept:
@@ -108,7 +109,8 @@ def tables(found: list[dict[str, Any]]) -> Iterator[str]:
             if runs:
                 by_seed = ", ".join(f"{r['curves']['pass@1'][-1]:.3f}" for r in runs)
                 judge = mean([r["curves"]["judge"][-1] for r in runs])
-                yield f"| {model} | {rho} | {len(runs)} | {mean([r['steps'] for r in runs]):.0f} | {by_seed} | {judge:.3f} |"
+                steps = mean([r["steps"] for r in runs])
+                yield f"| {model} | {rho} | {len(runs)} | {steps:.0f} | {by_seed} | {judge:.3f} |"
     yield ""
     for model in MODELS:
         runs = [r for r in found if r["model"] == model]

@@ -73,7 +73,7 @@ POLICY_SCHEDULES = {
     "nano-l": PolicySchedule(160, 5, 448, 200, 400, 150, 100, 2e-3, HANDS),
 }
 PRM_SCHEDULES = {
-    "nano-prm": PrmSchedule("nano-m", 120, 120, 2e-3),
+    "nano-prm": PrmSchedule("nano-m", 50, 120, 2e-3),
     "nano-proxy-prm": PrmSchedule("nano-s", 30, 120, 2e-3),
 }
 

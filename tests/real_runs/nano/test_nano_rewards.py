@@ -12,7 +12,7 @@ from real_runs.contracts import Completion, Judge, Reward
 from real_runs.nano import StepJudge, nano_reward
 from real_runs.nano.alphabet import ALPHABET, encode
 from real_runs.nano.corpora import label
-from real_runs.nano.reading import correct_lines, read_prompt, read_solution
+from real_runs.nano.reading import correct_lines, due_tokens, read_prompt, read_solution
 from real_runs.nano.task import problem
 
 PROMPT = "A4B-3C*8D+B="
@@ -103,3 +103,28 @@ def test_labels_are_the_judges_verdicts() -> None:
         {},
     ]
     assert batch.right.tolist() == [True, False, True, True, False]
+
+
+def test_what_is_due_follows_what_was_written() -> None:
+    cases = {
+        CAREFUL: CAREFUL,
+        SLIP: "B4-3=1C2*8=6D6+2=8#8",  # one result, and nothing after it
+        "B0*0=0C0*0=0D0*0=0#0": "B4-3=0C0*8=0D0+0=0#0",  # sound arithmetic on the wrong things
+        HASTY: "B4",  # a line is due before any answer is; what the start stands for is all there is to say
+    }
+    for text, due in cases.items():
+        assert "".join(c or "?" for c in due_tokens(read_prompt(PROMPT), read_solution(text))) == due
+    # Nothing is due after the last step, nor where a value was never legibly written.
+    found = due_tokens(read_prompt(PROMPT), read_solution(CAREFUL[:18] + "E9+1=0#0"))
+    assert found == [*CAREFUL[:18], *[None] * 6, "#", "0"]
+
+
+@pytest.mark.parametrize("kind", ["prm", "proxy-prm"])
+def test_learned_rewards_are_not_fooled_by_what_policies_once_found(kind: str) -> None:
+    prompts = ["A2B|6C*8D|8E+1=", "A8B<4C+AD+A=", "A7B*9C*AD>5=", "A9B|4C-3D+9E+9="]
+    tricks = [
+        "B0*0=0C0*0=0D0*0=0E0*0=0#0", "B0|0=0C0*0=0D0|0=0E0+0=0#0", "B0<0=0C0+0=0D0+0=0#0",
+        "B0*0*0=0C0*0*0=0D0*0=0#0", "#0", "",
+    ]  # fmt: skip
+    found = nano_reward(kind).score([said(t, prompt=p) for p in prompts for t in tricks])
+    assert found.values.max() < 0.05

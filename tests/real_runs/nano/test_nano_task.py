@@ -171,3 +171,12 @@ def test_correct_needs_the_answer_and_an_end() -> None:
 def test_levels_are_checked(levels: tuple[int, ...]) -> None:
     with pytest.raises(InvalidInput, match="levels"):
         NanoTask(levels=levels)
+
+
+def test_every_answer_is_equally_likely_on_both_sides() -> None:
+    task = NanoTask()
+    trained = [p.gold for step in range(60) for p in task.train_problems(seed=1, step=step, count=20)]
+    for golds in (trained, [p.gold for p in task.heldout_problems(count=1200)]):
+        counts = np.array([golds.count(str(digit)) for digit in range(10)])
+        # Chi-square with 9 degrees of freedom: its 99.9 % point is 27.9. As chains come, it is above 300.
+        assert ((counts - 120) ** 2 / 120).sum() < 27.9
