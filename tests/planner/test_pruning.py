@@ -56,7 +56,8 @@ def test_a_pilot_far_from_the_decision_is_worth_less(planner: Planner, bump: Wor
     """Of two pilots cut at the same point, the one the acquisition likes least is pruned first."""
     cells = planner.proposer.able(planner.remaining)
     found = {}
-    for index, cell in enumerate(cells[:: max(1, len(cells) // 12)]):
+    # A stride that is no multiple of the update fractions per model and size, so that these differ too.
+    for index, cell in enumerate(cells[::11]):
         spec = planner.space.spec(cell, seed=index)
         ahead = planner.progress.with_running([spec])
         prune = check_running(planner.proposer, ahead, spec, cut(bump(spec), 4), worth=1e9)

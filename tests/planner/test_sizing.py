@@ -34,8 +34,9 @@ def test_never_above_the_budget_and_at_least_97_percent(
     sized = size_to_budget(arch, recipe, budget, rho=rho)
     assert sized.plan.flops.total <= budget
     if sized.plan.flops.total < MIN_SPENT * budget:
-        # A few samples a step leave no room to move the update ratio within the first steps; then it is said.
-        assert recipe.samples_per_step < 32
+        # A few samples a step leave no room to move the update ratio within the first steps; then it is said. Of 32
+        # samples each one is still more than 3 % of what a step trains on.
+        assert recipe.samples_per_step <= 32
         assert steps < 40
         assert "% of the budget can be spent" in sized.note
     if steps > 40:
