@@ -87,11 +87,10 @@ def train_prm(schedule: PrmSchedule) -> PreTrainedModel:
     """Train a reward model on what was due at every token of flawed completions, from its policy's weights."""
     torch.manual_seed(schedule.seed)
     model: PreTrainedModel = Qwen2ForTokenClassification(Qwen2Config(**config(schedule)))
-    policy = load_policy(schedule.base)
-    model.base_model.load_state_dict(policy.base_model.state_dict())
-    with torch.no_grad():
-        model.score.weight.copy_(policy.get_input_embeddings().weight)
-        model.score.bias.zero_()
+    policy = load_policy(schedule.base).state_dict()
+    body = {name: tensor for name, tensor in policy.items() if name != "lm_head.weight"}
+    head = {"score.weight": policy["lm_head.weight"], "score.bias": torch.zeros(VOCAB)}
+    model.load_state_dict(body | head)
     model.train()
     rng = np.random.default_rng([schedule.seed, model.config.hidden_size])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=BETAS, weight_decay=WEIGHT_DECAY)
