@@ -45,32 +45,17 @@ KINDS = {
         )
     ),
     "ray": Kind(lambda: RayExecutor(command=simulated(SECONDS), slots=2, cpus=0.5, limits=LIMITS)),
-    "ray, real runs": Kind(
-        lambda: RayExecutor(slots=2, cpus=1, limits=LIMITS, config={"options": QUICK_OPTIONS})
-    ),
 }
-
-
-@pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[None]:
-    """One cluster for all: an executor that finds Ray running leaves it running."""
-    ray = pytest.importorskip("ray", reason="Ray is not installed; pip install 'race-rl[dist]'")
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture(
     scope="module",
-    params=[
-        pytest.param(name, marks=[pytest.mark.slow] if name in ("local", "ray, real runs") else [])
-        for name in KINDS
-    ],
+    params=[pytest.param(name, marks=[pytest.mark.slow] if name == "local" else []) for name in KINDS],
 )
 def kind(request: pytest.FixtureRequest) -> Kind:
-    if request.param.startswith("ray"):
+    if request.param == "ray":
         request.getfixturevalue("ray_cluster")
-    if request.param in ("local", "ray, real runs") and importlib.util.find_spec("torch") is None:
+    if request.param == "local" and importlib.util.find_spec("torch") is None:
         pytest.skip("PyTorch is not installed; pip install 'race-rl[runs]'")
     return KINDS[request.param]
 
