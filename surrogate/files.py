@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from race.errors import CannotDo, InvalidInput
-from race.flops import Architecture
+from race.flops import Architecture, LoraSpec
 from race.flops.architecture import MoE
 from race.ladder import Ladder, LadderModel
 from race.recipe import Recipe
@@ -97,7 +97,9 @@ def save(surrogate: Surrogate, path: Path) -> Path:
         "hyperparameters": list(NAMES),
         "ladder": {
             "name": surrogate.ladder.name,
-            "recipe_defaults": [[k, v] for k, v in surrogate.ladder.recipe_defaults],
+            "recipe_defaults": [
+                [k, asdict(v) if isinstance(v, LoraSpec) else v] for k, v in surrogate.ladder.recipe_defaults
+            ],
             "reward_models": [[k, v] for k, v in surrogate.ladder.reward_models],
             "models": [
                 {"name": m.name, "params": m.params, "architecture": asdict(m.architecture)}
@@ -313,7 +315,12 @@ def _ladder(data: Any, where: str) -> Ladder:
         except (TypeError, AttributeError) as error:
             raise InvalidInput(f"{at}.architecture: malformed ({error})") from None
     defaults, scorers = (_pairs(data, where, name) for name in ("recipe_defaults", "reward_models"))
-    return Ladder(field(data, where, "name", str), tuple(models), defaults, scorers)
+    # An adapter among the defaults was written as the object it is in a recipe, and is read as one.
+    read = tuple(
+        (k, Recipe.from_dict({"reward": "sparse", k: v}, where=f"{where}.recipe_defaults").lora if k == "lora" else v)
+        for k, v in defaults
+    )
+    return Ladder(field(data, where, "name", str), tuple(models), read, scorers)
 
 
 def _pairs(data: Any, where: str, name: str) -> tuple[tuple[str, Any], ...]:

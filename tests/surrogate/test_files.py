@@ -7,6 +7,7 @@ import pytest
 from surrogate_pilots import RUNGS, pilots, record, spec
 
 from race.errors import CannotDo, InvalidInput, RaceError
+from race.ladder import ladder
 from race.simulator import Settings, Worlds
 from surrogate import Surrogate
 from surrogate.files import ARRAYS_NAME, JSON_NAME, check_writable
@@ -47,6 +48,14 @@ def test_the_prior_can_be_saved_too(tmp_path: Path) -> None:
     prior = Surrogate.fit([], ladder=RUNGS, recipe=RUNGS.recipe("sparse"))
     loaded = Surrogate.load(prior.save(tmp_path / "prior"))
     assert np.array_equal(prior.predict(GRID, "native").mean, loaded.predict(GRID, "native").mean)
+
+
+def test_a_ladder_whose_defaults_hold_an_adapter_comes_back_whole(tmp_path: Path) -> None:
+    rungs = ladder("nano")
+    prior = Surrogate.fit([], ladder=rungs, recipe=rungs.recipe("prm"))
+    back = Surrogate.load(prior.save(tmp_path / "nano"))
+    assert back.ladder == rungs
+    assert back.ladder.recipe("sparse") == rungs.recipe("sparse")
 
 
 def test_saving_again_replaces(fitted: Surrogate, saved: Path) -> None:
