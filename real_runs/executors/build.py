@@ -34,7 +34,8 @@ KINDS = ("local", "simulator", "command", "ray")
 _LIMITS = tuple(field.name for field in fields(Limits))
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 # What a table may say, beside `Limits`; the constructors check the values.
-_LISTS = ("gpus", "arguments", "warm")
+_LISTS = {"local": ("gpus", "arguments"), "ray": ("arguments",), "command": ("warm",), "simulator": ()}
+_FLAGS = {"local": ("warm",), "ray": ("warm",)}
 
 
 def build_executor(
@@ -83,7 +84,7 @@ def build_executor(
         default = Limits(retries=1 if kind == "command" else 2)
         given = {name: options.pop(name) for name in _LIMITS if name in options}
         options["limits"] = Limits(**{**default.__dict__, **{k: _seconds(k, v) for k, v in given.items()}})
-    _check_types(options)
+    _check_types(kind, options)
     executor: Executor = make(**options)
     return executor
 
@@ -169,11 +170,15 @@ def _seconds(name: str, value: Any) -> Any:
     return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
-def _check_types(options: dict[str, Any]) -> None:
+def _check_types(kind: str, options: dict[str, Any]) -> None:
     """What a TOML file can get wrong and a constructor would take for something else."""
-    for name in _LISTS:
-        if name in options and not isinstance(options[name], (list, tuple, bool)):
-            raise InvalidInput(f"executor.{name}: found {options[name]!r}; allowed is a list")
+    for names, allowed, what in (
+        (_LISTS.get(kind, ()), (list, tuple), "a list"),
+        (_FLAGS.get(kind, ()), (bool,), "true or false"),
+    ):
+        for name in names:
+            if name in options and not isinstance(options[name], allowed):
+                raise InvalidInput(f"executor.{name}: found {options[name]!r}; allowed is {what}")
     for name in ("env", "resources"):
         table = options.get(name, {})
         if not isinstance(table, Mapping):

@@ -78,6 +78,8 @@ WRONG_TABLES = [
     ({"kind": "local", "slots": 2.5}, "slots: found 2.5"),
     ({"kind": "local", "threads": 0}, "threads: found 0"),
     ({"kind": "local", "gpus": "0,1"}, "executor.gpus: found '0,1'; allowed is a list"),
+    ({"kind": "local", "warm": "no"}, "executor.warm: found 'no'; allowed is true or false"),
+    ({"kind": "command", "command": "a", "warm": True}, "executor.warm: found True; allowed is a list"),
     ({"kind": "local", "gpus": [0, 0]}, "gpus: found 0, 0"),
     ({"kind": "local", "gpus": [0, 1, 2], "gpus_per_run": 2}, "allowed is a multiple"),
     ({"kind": "local", "gpus": [0], "slots": 2}, "slots: found 2 with 1 group"),
