@@ -247,7 +247,8 @@ def write_log(case: Case, trainer: Any, callback: ComputeCallback, truth: Truth,
             "needed": {a: tally.allocation("needed", a).to_dict() for a in ("causal", "full")},
             "prompt_tokens": callback.record.spec.recipe.prompt_tokens,
             "completion_tokens": callback.record.spec.recipe.completion_tokens,
-            "samples": callback._tokens["samples"], "reward_model": "scorer_config.json" if case.scorer else None,
+            "samples": callback._counts.tokens["samples"],
+            "reward_model": "scorer_config.json" if case.scorer else None,
             }  # fmt: skip
     (folder / "truth.json").write_text(json.dumps(said, indent=1) + "\n")
 

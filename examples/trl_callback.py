@@ -53,7 +53,7 @@ def main() -> None:
                 num_iterations=2, max_completion_length=40, learning_rate=1e-3, reward_weights=[1.0, 0.05],
                 logging_steps=2, report_to=[], save_strategy="no", use_cpu=True, bf16=False, seed=0,
                 gradient_checkpointing=False, disable_tqdm=False,
-            ),  # fmt: skip
+            ),
             reward_funcs=[right_answer, reward_model()],
             reward_processing_classes=[None, load_tokenizer()],
             processing_class=load_tokenizer(),

@@ -175,3 +175,11 @@ def _standard_error(value: float, samples: int) -> float:
     """Of a mean of scores in [0, 1]: binomial by the rule of succession, an upper bound for graded scores."""
     p = (samples * value + 1) / (samples + 2)
     return math.sqrt(p * (1 - p) / samples)
+
+
+def check_range(value: Sequence[float]) -> tuple[float, float]:
+    """Two finite numbers, the lower first, or `InvalidInput`."""
+    numbers = [float(v) for v in value] if isinstance(value, Sequence) and not isinstance(value, str) else []
+    if len(numbers) != 2 or not all(map(math.isfinite, numbers)) or numbers[0] >= numbers[1]:
+        raise InvalidInput(f"reward_range: found {value!r}; allowed are two numbers, the lower first")
+    return numbers[0], numbers[1]

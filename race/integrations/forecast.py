@@ -157,7 +157,9 @@ class Forecast:
             flops += prices.sequence(mode, scored)[self.attention]
         if self.trainer.beta != 0.0:
             model = self.policy if self.reference is None else self.reference
-            flops += model.prices.sequence(mode if "ref" in self.policy.adapters else Mode(), scored)[self.attention]
+            flops += model.prices.sequence(mode if "ref" in self.policy.adapters else Mode(), scored)[
+                self.attention
+            ]
         row = math.ceil(self.stretch * length)
         for meter in self.rewards:
             flops += meter.prices.sequence(Mode(), [(row, row)])[self.attention]

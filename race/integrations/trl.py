@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -27,12 +25,13 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from race.allocation import Allocation
-from race.checks import check_object, check_whole
+from race.checks import check_whole
 from race.errors import CannotDo, InvalidInput
-from race.integrations.evidence import MAX_POINTS, Generation, RunSummary, record_of, thinned
+from race.integrations.counts import RunCounts
+from race.integrations.evidence import MAX_POINTS, Generation, RunSummary, check_range, record_of, thinned
 from race.integrations.forecast import Forecast, longest_prompt
 from race.integrations.tally import Attention, Column, Tally
-from race.integrations.watch import TrainerWatch
+from race.integrations.watch import TrainerWatch, calling_trainer
 from race.records import PilotRecord
 from race.rewards import reward_system
 from race.store import Store
@@ -40,8 +39,6 @@ from race.units import format_flops, parse_budget
 
 #: The record's file in the trainer's ``output_dir``.
 RECORD_FILE = "race_record.json"
-
-_RESTORED = ("run_id", "tally", "generations", "steps", "tokens", "started_at", "diverged", "reward_models")
 
 
 class ComputeCallback(TrainerCallback, ExportableState):
@@ -113,7 +110,7 @@ class ComputeCallback(TrainerCallback, ExportableState):
                 raise InvalidInput(f"{name}: found {value!r}; allowed are {' and '.join(allowed)}")
         self.attention, self.count = attention, count
         self.reward = None if reward is None else reward_system(reward).name
-        self.reward_range = None if reward_range is None else _range(reward_range)
+        self.reward_range = None if reward_range is None else check_range(reward_range)
         self.reward_models = tuple(reward_models)
         self.store = None if store is None else str(store)
         self.model = model
@@ -125,16 +122,7 @@ class ComputeCallback(TrainerCallback, ExportableState):
         self._trainer = trainer
         self._watch: TrainerWatch | None = None
         self._forecast: Forecast | None = None
-        self._reset()
-
-    def _reset(self) -> None:
-        self._run_id = f"trl-{uuid.uuid4().hex}"
-        self._tally = Tally()
-        self._generations: list[Generation] = []
-        self._steps = 0
-        self._tokens = {"prompt": 0, "completion": 0, "samples": 0}
-        self._started_at = 0
-        self._diverged = ""
+        self._counts = RunCounts()
 
     # State: Trainer writes `state()` into trainer_state.json at every checkpoint and hands it back on resume.
 
@@ -152,18 +140,7 @@ class ComputeCallback(TrainerCallback, ExportableState):
                 "prefix_caching": self.prefix_caching,
                 "max_prompt_tokens": self.max_prompt_tokens,
             },
-            "attributes": {
-                "restored": {
-                    "run_id": self._run_id,
-                    "tally": self._tally.to_dict(),
-                    "generations": [g.to_list() for g in self._generations],
-                    "steps": self._steps,
-                    "tokens": dict(self._tokens),
-                    "started_at": self._started_at,
-                    "diverged": self._diverged,
-                    "reward_models": len(self.reward_models),
-                }
-            },
+            "attributes": {"restored": self._counts.to_dict(reward_models=len(self.reward_models))},
         }
 
     def _restore(self, state: Any) -> None:
@@ -173,41 +150,29 @@ class ComputeCallback(TrainerCallback, ExportableState):
             raise CannotDo(
                 f"{type(self).__name__}: the checkpoint holds {len(saved)} of them; allowed is one per trainer"
             )
-        self._reset()
+        self._counts = RunCounts()
         if state.global_step == 0:
             return
         if saved is None:
             # A run that was not metered before: what it spent so far is unknown, and the record says so.
-            self._started_at = int(state.global_step)
+            self._counts.started_at = int(state.global_step)
             state.stateful_callbacks[type(self).__name__] = self.state()
             return
-        where = "trainer_state.json: ComputeCallback"
-        values = check_object(where, saved["attributes"]["restored"], required=_RESTORED)
-        if values["reward_models"] != len(self.reward_models):
-            raise InvalidInput(
-                f"reward_models: found {len(self.reward_models)}, the checkpoint was metered with "
-                f"{values['reward_models']}; allowed is the same models, and restore_callback_states_from_checkpoint="
-                "False, since this callback restores itself"
-            )
-        self._run_id = str(values["run_id"])
-        self._tally = Tally.from_dict(values["tally"], where=f"{where}.tally")
-        self._generations = [
-            Generation.from_list(row, where=f"{where}.generations") for row in values["generations"]
-        ]
-        self._steps = check_whole(f"{where}.steps", values["steps"], low=0, high=1e12)
-        self._tokens = {name: int(values["tokens"][name]) for name in self._tokens}
-        self._started_at = int(values["started_at"])
-        self._diverged = str(values["diverged"])
+        self._counts = RunCounts.from_dict(
+            saved["attributes"]["restored"],
+            reward_models=len(self.reward_models),
+            where="trainer_state.json: ComputeCallback",
+        )
 
     # Events, in the order of a run.
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Remember the trainer that is being built."""
-        self._trainer = self._trainer or _calling_trainer(self)
+        self._trainer = self._trainer or calling_trainer(self)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Attach the meters; check that the budget pays for a step."""
-        trainer = self._trainer or _calling_trainer(self)
+        trainer = self._trainer or calling_trainer(self)
         if trainer is None:
             raise CannotDo(
                 "trainer: not found on the call stack; allowed is ComputeCallback(trainer=trainer), added with "
@@ -264,8 +229,8 @@ class ComputeCallback(TrainerCallback, ExportableState):
         self._collect()
         for name in ("loss", "grad_norm"):
             value = logs.get(name)
-            if isinstance(value, (int, float)) and not math.isfinite(value) and not self._diverged:
-                self._diverged = f"{name} is {value} at step {state.global_step}"
+            if isinstance(value, (int, float)) and not math.isfinite(value) and not self._counts.diverged:
+                self._counts.diverged = f"{name} is {value} at step {state.global_step}"
         logs.update(self.metrics())
         if state.log_history:
             state.log_history[-1].update(self.metrics())
@@ -292,12 +257,12 @@ class ComputeCallback(TrainerCallback, ExportableState):
     @property
     def spent(self) -> Allocation:
         """FLOPs so far by phase, in the convention of this callback, over all processes."""
-        return self._tally.allocation(self.count, self.attention)
+        return self._counts.tally.allocation(self.count, self.attention)
 
     @property
     def tally(self) -> Tally:
         """FLOPs so far in every convention."""
-        return self._tally
+        return self._counts.tally
 
     def metrics(self) -> dict[str, float]:
         """The ``compute/*`` entries of a log: cumulative FLOPs and shares."""
@@ -307,8 +272,8 @@ class ComputeCallback(TrainerCallback, ExportableState):
             "compute/search": float(spent.search),
             "compute/learning": float(spent.learning),
             "compute/reward": float(spent.reward),
-            "compute/eval": float(self._tally.get(self.count, self.attention, "eval")),
-            "compute/executed_flops": float(self._tally.allocation("executed", "full").total),
+            "compute/eval": float(self._counts.tally.get(self.count, self.attention, "eval")),
+            "compute/executed_flops": float(self._counts.tally.allocation("executed", "full").total),
         }
         if spent.total:
             found |= {"compute/rho": spent.rho, "compute/sigma": spent.sigma, "compute/phi": spent.phi}
@@ -319,25 +284,20 @@ class ComputeCallback(TrainerCallback, ExportableState):
     def _on_generation(self) -> None:
         assert self._watch is not None  # only a running watch calls
         pending = self._watch.seen
-        before = int(self._tally.allocation("needed", "causal").total)
-        index = self._steps + len(pending.rewards) - 1
+        before = int(self._counts.tally.allocation("needed", "causal").total)
+        index = self._counts.steps + len(pending.rewards) - 1
         reward = pending.rewards[-1]
         if not math.isfinite(reward):
             return  # no reward function scored anything: there is no point to put on a curve
         samples = self._watch.prompts_per_generation * int(self._watch.trainer.num_generations)
-        self._generations.append(Generation(index, before, reward, samples))
-        if len(self._generations) >= 4 * MAX_POINTS:
-            self._generations = thinned(self._generations)
+        self._counts.generations.append(Generation(index, before, reward, samples))
+        if len(self._counts.generations) >= 4 * MAX_POINTS:
+            self._counts.generations = thinned(self._counts.generations)
 
     def _collect(self) -> None:
         assert self._watch is not None  # events arrive between begin and end only
         everyone = self._watch.hand_over()
-        for seen in everyone:
-            self._tally.add(seen.tally)
-            self._tokens["prompt"] += seen.prompt_tokens
-            self._tokens["completion"] += seen.completion_tokens
-            self._tokens["samples"] += seen.samples
-        self._steps += len(everyone[0].rewards)
+        self._counts.add(everyone)
         if self._forecast is not None and everyone[0].rewards:
             longest = [max(values) for values in zip(*(seen.longest for seen in everyone), strict=True)]
             self._forecast.saw(*longest)
@@ -352,7 +312,10 @@ class ComputeCallback(TrainerCallback, ExportableState):
         import trl
 
         assumptions = []
-        name = self.model or str(getattr(watch.policy.inner.config, "_name_or_path", "")).rstrip("/").split("/")[-1]
+        name = (
+            self.model
+            or str(getattr(watch.policy.inner.config, "_name_or_path", "")).rstrip("/").split("/")[-1]
+        )
         if not name:
             name = watch.policy.prices.architecture.family
             assumptions.append(f"model: {name}, its architecture (not given, and loaded without a name)")
@@ -361,16 +324,16 @@ class ComputeCallback(TrainerCallback, ExportableState):
             reward = "prm" if watch.rewards else "sparse"
             why = "a reward model ran" if watch.rewards else "no reward model ran"
             assumptions.append(f"reward: {reward}, because {why} (not given)")
-        if self._started_at:
+        if self._counts.started_at:
             assumptions.append(
-                f"FLOPs: metered from step {self._started_at} on; the checkpoint had no counts for the steps before"
+                f"FLOPs: metered from step {self._counts.started_at} on; the checkpoint had no earlier counts"
             )
-        samples = max(self._tokens["samples"], 1)
+        samples = max(self._counts.tokens["samples"], 1)
         scorer = watch.rewards[0].inner.config._name_or_path if watch.rewards else ""
         lora = next(iter(watch.policy.adapters.values()), None)
         learned = reward_system(reward).learned
         return RunSummary(
-            run_id=f"{self._run_id}-{state.global_step}",
+            run_id=f"{self._counts.run_id}-{state.global_step}",
             model=name,
             params=watch.policy.prices.architecture.params(),
             reward=reward,
@@ -379,50 +342,27 @@ class ComputeCallback(TrainerCallback, ExportableState):
             kl=watch.trainer.beta != 0.0,
             prompts_per_step=watch.prompts_per_generation,
             group_size=int(watch.trainer.num_generations),
-            prompt_tokens=self._tokens["prompt"] / samples,
-            completion_tokens=self._tokens["completion"] / samples,
+            prompt_tokens=self._counts.tokens["prompt"] / samples,
+            completion_tokens=self._counts.tokens["completion"] / samples,
             update_ratio=float(watch.trainer.num_iterations),
             prefix_caching=watch.prefix_caching,
             gradient_checkpointing=bool(args.gradient_checkpointing),
-            recompute_old_logprobs=self._tally.get("needed", "causal", "old_logprobs") > 0,
+            recompute_old_logprobs=self._counts.tally.get("needed", "causal", "old_logprobs") > 0,
             # A budget in another convention is not what the record's FLOPs are to be held against.
             budget=self.budget if (self.count, self.attention) == ("needed", "causal") else None,
             seed=int(args.seed),
-            flops=self._tally.allocation("needed", "causal"),
-            eval_flops=self._tally.get("needed", "causal", "eval"),
-            steps=self._steps,
-            generations=tuple(self._generations),
+            flops=self._counts.tally.allocation("needed", "causal"),
+            eval_flops=self._counts.tally.get("needed", "causal", "eval"),
+            steps=self._counts.steps,
+            generations=tuple(self._counts.generations),
             reward_range=self.reward_range,
-            diverged=self._diverged,
+            diverged=self._counts.diverged,
             provenance={
                 "source": f"race.integrations.trl, TRL {trl.__version__}, transformers {transformers.__version__}",
                 "flops": "metered in the trainer; needed tokens, causal attention",
-                "tally": self._tally.to_dict(),
+                "tally": self._counts.tally.to_dict(),
                 "optimizer_steps": int(state.global_step),
                 "logged": {"count": self.count, "attention": self.attention},
             },
             assumptions=tuple(assumptions),
         )
-
-
-def _calling_trainer(callback: Any) -> Any:
-    """The trainer that is calling this event.
-
-    `transformers.Trainer` hands its callbacks the model and the arguments but not itself, and reward models and the
-    reference are only there. It is on the call stack, though, as the ``self`` that holds this very callback.
-    """
-    frame = sys._getframe(1)
-    while frame is not None:
-        candidate = frame.f_locals.get("self")
-        handler = vars(candidate).get("callback_handler") if hasattr(candidate, "__dict__") else None
-        if handler is not None and any(one is callback for one in handler.callbacks):
-            return candidate
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
-
-
-def _range(value: Sequence[float]) -> tuple[float, float]:
-    numbers = [float(v) for v in value] if isinstance(value, Sequence) and not isinstance(value, str) else []
-    if len(numbers) != 2 or not all(map(math.isfinite, numbers)) or numbers[0] >= numbers[1]:
-        raise InvalidInput(f"reward_range: found {value!r}; allowed are two numbers, the lower first")
-    return numbers[0], numbers[1]

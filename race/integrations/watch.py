@@ -8,6 +8,7 @@ and which returns each sample's own length.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,7 +74,9 @@ class TrainerWatch:
         _refuse_what_is_not_seen(trainer)
         self.trainer = trainer
         self.on_generation = on_generation
-        self.outside = bool(getattr(trainer, "use_vllm", False)) or getattr(trainer, "rollout_func", None) is not None
+        self.outside = (
+            bool(getattr(trainer, "use_vllm", False)) or getattr(trainer, "rollout_func", None) is not None
+        )
         self.prefix_caching = self.outside if prefix_caching is None else prefix_caching
         unwrap = trainer.accelerator.unwrap_model
         self.policy_model = unwrap(trainer.model)
@@ -85,9 +88,7 @@ class TrainerWatch:
         self.seen = Observed(self.scene.tally)
         self.policy = ModelMeter(self.policy_model, "policy", self.scene)
         reference = getattr(trainer, "ref_model", None)
-        self.reference = (
-            None if reference is None else ModelMeter(unwrap(reference), "reference", self.scene)
-        )
+        self.reference = None if reference is None else ModelMeter(unwrap(reference), "reference", self.scene)
         models = [unwrap(f) for f in trainer.reward_funcs if hasattr(f, "config") and hasattr(f, "modules")]
         self.rewards = [ModelMeter(model, "reward", self.scene) for model in [*models, *extra_rewards]]
         self._undo: list[Callable[[], None]] = []
@@ -162,7 +163,9 @@ class TrainerWatch:
         finally:
             self.scene.generating = False
 
-    def _generate_and_score(self, original: Callable[..., Any], inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def _generate_and_score(
+        self, original: Callable[..., Any], inputs: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         scene = self.scene
         training = scene.is_training()
         scene.evaluating, scene.generated, scene.longest_reward_row = not training, False, 0
@@ -170,7 +173,9 @@ class TrainerWatch:
             batch = original(inputs, *args, **kwargs)
         finally:
             scene.evaluating = None
-        samples = list(zip(_sums(batch["prompt_mask"]), _completion_lengths(batch, pad=self._pad_id()), strict=True))
+        samples = list(
+            zip(_sums(batch["prompt_mask"]), _completion_lengths(batch, pad=self._pad_id()), strict=True)
+        )
         self._charge_rollout(inputs, samples, training)
         if training:
             self._note(samples)
@@ -241,3 +246,19 @@ def _completion_lengths(batch: dict[str, Any], *, pad: int) -> list[int]:
                 row.pop()
             lengths[index] = len(row)
     return lengths
+
+
+def calling_trainer(callback: Any) -> Any:
+    """The trainer that is calling this event.
+
+    `transformers.Trainer` hands its callbacks the model and the arguments but not itself, and reward models and the
+    reference are only there. It is on the call stack, though, as the ``self`` that holds this very callback.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        candidate = frame.f_locals.get("self")
+        handler = vars(candidate).get("callback_handler") if hasattr(candidate, "__dict__") else None
+        if handler is not None and any(one is callback for one in handler.callbacks):
+            return candidate
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
