@@ -70,6 +70,9 @@ class Assumption:
         return "" if self.ends is None else f"{words(self.ends[0])} to {words(self.ends[1])}"
 
 
+_EVERY_PROJECTION = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+
+
 def words(value: Any) -> str:
     """A quantity as people write it."""
     if value is None:
@@ -78,6 +81,8 @@ def words(value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, LoraSpec):
         targets = value.targets if isinstance(value.targets, str) else ",".join(value.targets)
+        if set(value.targets) == _EVERY_PROJECTION:
+            targets = "every projection"
         return f"LoRA r={value.rank} on {targets}"
     if isinstance(value, Architecture):
         return value.name

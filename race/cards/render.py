@@ -62,7 +62,7 @@ def fact_rows(card: Card) -> list[tuple[str, str]]:
     lora = next(a for a in card.assumptions if a.name == "lora")
     facts = [
         ("model", f"{card.model}, {card.architecture.params():,} parameters; {_trained(lora.shown)}"),
-        ("trainer", f"{log.title}{f' {log.releases}' if log.releases else ''} ({log.container}: {log.file})"),
+        ("trainer", f"{log.title}{f' {log.releases}' if log.releases else ''} ({_source(card)})"),
         (
             "steps",
             f"{log.total_steps:,}" + (f", and {log.redone} again after a resume" if log.redone else ""),
@@ -70,7 +70,7 @@ def fact_rows(card: Card) -> list[tuple[str, str]]:
         (
             "samples",
             f"{tokens['samples']:,.0f} completions; mean lengths {tokens['mean_prompt']:.1f} + "
-            f"{tokens['mean_completion']:.1f} tokens; {tokens['trained']:.3g} tokens trained on",
+            f"{tokens['mean_completion']:.1f} tokens; {tokens['trained']:,.0f} tokens trained on, passes counted",
         ),
         ("rho", f"{card.flops.rho:.3f}" + (f" ({_rho(card)})" if _rho(card) else "")),
         ("regime of the split", card.regime + _others(card)),
@@ -83,6 +83,11 @@ def fact_rows(card: Card) -> list[tuple[str, str]]:
     if card.hardware is not None:
         facts += _hardware_rows(card)
     return facts
+
+
+def _source(card: Card) -> str:
+    log = card.log
+    return log.file if log.container == log.file else f"{log.container}: {log.file}"
 
 
 def _trained(shown: str) -> str:

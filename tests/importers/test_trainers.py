@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -536,3 +539,30 @@ def test_samples_use_the_keys_of_the_tables() -> None:
         ("nemo-rl", nemo_rows()),
     ):
         assert key_tables()[trainer].unknown(rows[0]) == ()
+
+
+def test_every_key_that_is_read_is_documented() -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, root / "docs" / "log_formats.py", "--check"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (root / "docs" / "log-formats.md").read_text(encoding="utf-8")
+    for table in key_tables().values():
+        for field in table.fields:
+            assert all(f"`{key.key}`" in page for key in field.keys)
+        for _, paths in table.config:
+            assert all(f"`{path}`" in page for path in paths)
+
+
+def test_every_setting_that_code_asks_for_is_in_a_table() -> None:
+    """A fact that no table fills could never be settled by a config."""
+    cards = Path(__file__).parents[2] / "race" / "cards"
+    code = "".join(path.read_text(encoding="utf-8") for path in cards.glob("*.py"))
+    asked = set(re.findall(r'(?:whole|_flag|_source)\(e, "(\w+)"\)|e\.config\("(\w+)"\)', code))
+    names = {a or b for a, b in asked}
+    filled = {name for table in key_tables().values() for name, _ in table.config}
+    beside = {"adapter", "architecture", "full_weights", "pickled"}
+    assert len(names) > 15
+    assert names - filled <= beside
