@@ -233,6 +233,7 @@ class _Advisory:
         self._engine = create_engine(
             url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 10}
         )
+        self._where = url.render_as_string(hide_password=True)
         self._connection: Any = None
         self._key: tuple[int, int] = (0, 0)
 
@@ -257,7 +258,7 @@ class _Advisory:
                 # The server may have been restarted since the last time: once more, on a new connection.
                 self.close()
                 if fresh:
-                    raise CannotDo(f"storage: the database does not answer: {first_line(error)}") from error
+                    raise CannotDo(f"storage: {self._where} does not answer: {first_line(error)}") from error
         return False
 
     def release(self) -> None:
@@ -358,7 +359,10 @@ def _said(where: str) -> Iterator[None]:
 
 def first_line(error: BaseException) -> str:
     """What an error says first; Optuna's own wrapping is looked through."""
-    inner = error.__cause__ if error.__cause__ is not None and type(error).__module__.startswith("optuna") else error
+    inner = error
+    if type(error).__module__.startswith("optuna") and error.__cause__ is not None:
+        inner = error.__cause__
+    inner = getattr(inner, "orig", None) or inner  # the driver's own words, without SQLAlchemy's around them
     lines = str(inner).strip().splitlines() or [type(inner).__name__]
     return lines[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -60,7 +61,7 @@ def throwaway_server() -> Iterator[str]:
             _wait_for(port, server, folder / "server.log")
             yield f"postgresql://race@127.0.0.1:{port}/postgres"
         finally:
-            server.terminate()
+            server.send_signal(signal.SIGINT)  # at once, whoever is still connected
             try:
                 server.wait(20)
             except subprocess.TimeoutExpired:
