@@ -119,9 +119,12 @@ def gather(
 def _slices(
     surrogate: Surrogate, space: PilotSpace, recipe: Recipe, records: Sequence[PilotRecord], *, seed: int
 ) -> tuple[Slice, ...]:
-    budgets = {float(space.budget * times) for times in _TIMES} | set(pilot_budgets(records, recipe.reward))
+    run = pilot_budgets(records, recipe.reward)
+    asked = [float(space.budget * times) for times in _TIMES]
+    # A slice around the budget that pilots were run on is drawn once, where the pilots are; the budget itself always.
+    budgets = {space.budget, *run, *(b for b in asked if all(abs(math.log(b / r)) > _SAME_SLICE for r in run))}
     out: list[Slice] = []
-    for budget in sorted(budgets):
+    for budget in sorted(float(b) for b in budgets):
         try:
             on = Settled.build(space.models, recipe, budget)
         except CannotDo:  # a pilot of another ladder, or a tenth of a budget that pays for no step

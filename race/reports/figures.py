@@ -92,7 +92,9 @@ def _range(data: ReportData, slices: Sequence[Slice]) -> tuple[float, float]:
 def _isoflop(ax: Axes, data: ReportData, on: Slice, floor: float) -> None:
     for line in on.lines:
         style = look(data, line.model)
-        ax.fill_between(line.rho, line.lo, line.hi, color=style.colour, alpha=0.18, linewidth=0)
+        ax.fill_between(line.rho, line.lo, line.hi, color=style.colour, alpha=0.13, linewidth=0)
+        for edge in (line.lo, line.hi):
+            ax.plot(line.rho, edge, color=style.colour, alpha=0.45, linewidth=0.6)
         ax.plot(line.rho, line.mean, color=style.colour, linestyle=style.dash, linewidth=1.6)
     count = 0
     for run in data.runs:

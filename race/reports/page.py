@@ -121,9 +121,9 @@ def _decision(data: ReportData) -> str:
             f"{rho['hi']:.2f} (90 %)",
         ),
         (
-            escape(data.target),
-            f"<strong>{value['mean']:.3f}</strong> (90 %: {value['lo']:.3f} to {value['hi']:.3f}) expected at this "
-            f"setting; expected regret {advice['regret']['mean']:.3f}",
+            "Value",
+            f"{escape(data.target)} <strong>{value['mean']:.3f}</strong> (90 %: {value['lo']:.3f} to "
+            f"{value['hi']:.3f}) expected at this setting; expected regret {advice['regret']['mean']:.3f}",
         ),
         ("Collapse", f"probability {advice['collapse_risk']:.2f} that such a run does not stay healthy"),
         (
@@ -197,11 +197,12 @@ def _minds(data: ReportData) -> str:
             f"{m['rho']:.2f}",
             f"{format_flops(m['budget'])} ({m['budget'] / data.budget:.1%})",
             f"{m['probability']:.2f}",
-            f"{m['to']['model']}, {m['to']['regime']}" if m["flips_if"] else "–",
-            f"{m['flips_if']['direction']} {m['flips_if']['value']:.3f}" if m["flips_if"] else "–",
+            f"{m['to']['model']}, {m['to']['regime']}",
+            f"{m['flips_if']['direction']} {m['flips_if']['value']:.3f}",
             f"{m['expected']['mean']:.3f} ({m['expected']['lo']:.3f} to {m['expected']['hi']:.3f})",
         ]
         for m in data.minds
+        if m["probability"] >= 0.005
     ]
     names = ["Pilot", "ρ", "FLOPs (of the budget)", "P(flip)", "to", f"if {data.target} ends", "expected"]
     return (

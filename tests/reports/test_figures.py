@@ -41,7 +41,9 @@ def test_a_panel_per_budget_with_bands_and_pilots(data: ReportData) -> None:
     assert [ax.get_title() for ax in with_pilots] == ["6.25e+17 FLOPs, 6 pilots".replace("e+", "e")]
     for ax, on in zip(panels, data.slices_of(data.target), strict=True):
         assert len(ax.collections) >= len(on.lines)
-        np.testing.assert_allclose(ax.lines[0].get_ydata(), on.lines[0].mean)
+        drawn = [line.get_ydata() for line in ax.lines]
+        for line in on.lines:
+            assert any(len(y) == len(line.mean) and np.allclose(y, line.mean) for y in drawn)
 
 
 def test_rho_star_and_regimes_add_up(data: ReportData) -> None:
@@ -68,7 +70,7 @@ def test_curves_and_calibration_say_when_there_is_nothing(data: ReportData) -> N
     assert sum(len(c.lines) for c in (calibration(data),)) >= 2
 
 
-@pytest.mark.parametrize(("figure", "kind"), zip(FIGURES, ("png", "svg", "pdf", "svg", "png"), strict=True))
+@pytest.mark.parametrize(("figure", "kind"), list(zip(FIGURES, ("png", "svg", "pdf", "svg", "png"), strict=True)))
 def test_every_figure_saves(data: ReportData, figure: str, kind: str) -> None:
     out = io.BytesIO()
     draw(figure, data).savefig(out, format=kind, dpi=50)

@@ -58,10 +58,12 @@ function flopsAxis(values) {
   return { type: "log", tickvals: ticks, ticktext: ticks.map(formatFlops), title: { text: "FLOPs" } };
 }
 
-function band(x, lo, hi, fill) {
+// Filled faintly and edged: where bands overlap, the edges still say which is which.
+function band(x, lo, hi, ink, strength = 0.1) {
+  const edge = { width: 0.8, color: faint(ink, 0.45) };
   return [
-    { x, y: lo, mode: "lines", line: { width: 0 }, hoverinfo: "skip" },
-    { x, y: hi, mode: "lines", line: { width: 0 }, fill: "tonexty", fillcolor: fill, hoverinfo: "skip" },
+    { x, y: lo, mode: "lines", line: edge, hoverinfo: "skip" },
+    { x, y: hi, mode: "lines", line: edge, fill: "tonexty", fillcolor: faint(ink, strength), hoverinfo: "skip" },
   ];
 }
 
@@ -98,7 +100,7 @@ function sliceTraces(data, slice, low) {
   const traces = [];
   for (const line of slice.lines) {
     const style = look(data.models, line.model);
-    traces.push(...band(line.rho, line.lo, line.hi, faint(style.colour, 0.15)));
+    traces.push(...band(line.rho, line.lo, line.hi, style.colour));
     traces.push({
       x: line.rho, y: line.mean, mode: "lines", name: label(line.model),
       line: { color: style.colour, width: 2.2, dash: style.dash },
@@ -157,7 +159,7 @@ function drawStar(data, target) {
     });
   });
   const x = slices.map((s) => s.budget);
-  traces.push(...band(x, slices.map((s) => s.star.lo), slices.map((s) => s.star.hi), faint(colour("ink"), 0.08)));
+  traces.push(...band(x, slices.map((s) => s.star.lo), slices.map((s) => s.star.hi), colour("ink"), 0.07));
   traces.push({
     x, y: slices.map((s) => s.star.mean), mode: "lines+markers", name: "over all models",
     line: { color: colour("ink"), width: 3.5 }, marker: { size: 9, color: colour("ink") },

@@ -18,7 +18,8 @@ function floats(text) {
 }
 
 function millions(params) {
-  return params >= 1e9 ? `${three(params / 1e9)}B` : `${three(params / 1e6)}M`;
+  if (params >= 1e9) return `${three(params / 1e9)}B`;
+  return params >= 1e6 ? `${three(params / 1e6)}M` : `${three(params / 1e3)}K`;
 }
 
 // ---------------------------------------------------------------- what if
@@ -202,7 +203,7 @@ class WhatIf {
     const keep = (xs) => g.rhos.map((r, q) => [r, xs[q]]).filter((p) => p[1] !== null);
     const [low, high] = [keep(read(this.lo, s.model)), keep(read(this.hi, s.model))];
     const mine = look(this.data.models, g.models[s.model].name);
-    traces.push(...band(low.map((p) => p[0]), low.map((p) => p[1]), high.map((p) => p[1]), faint(mine.colour, 0.18)));
+    traces.push(...band(low.map((p) => p[0]), low.map((p) => p[1]), high.map((p) => p[1]), mine.colour, 0.16));
     g.models.forEach((model, m) => {
       const style = look(this.data.models, model.name);
       traces.push({
