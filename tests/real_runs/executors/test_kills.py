@@ -140,6 +140,7 @@ def test_a_folder_that_stays_locked_is_a_failure_that_says_so(tmp_path: Path) ->
     assert (outcome.attempts, outcome.spent) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_real_run_that_is_killed_ends_like_one_that_was_not(tmp_path: Path) -> None:
     """Through ``race run``, forked from a process with torch in it: same weights, same curve, lost work charged."""
     pytest.importorskip("torch", reason="PyTorch is not installed; pip install 'race-rl[runs]'")
