@@ -16,6 +16,8 @@ from race.integrations.tally import ATTENTIONS, Attention, Price
 #: ``(tokens, head positions)`` of one sequence.
 Length = tuple[int, int]
 
+_REMEMBERED = 2**16
+
 
 @dataclass(frozen=True)
 class Mode:
@@ -46,6 +48,9 @@ class ModelPrices:
         # Sequence- and token-classification heads run at every position, an LM head where it is asked to.
         self.head_everywhere = architecture.head not in ("lm", "none")
         self._costs: dict[tuple[Mode, Attention], CostFunctions] = {}
+        # Decoding asks for the same few thousand prices at every step.
+        self._bodies: dict[tuple[Mode, int, int], Price] = {}
+        self._heads: dict[tuple[Mode, bool], Price] = {}
 
     def _of(self, mode: Mode, attention: Attention) -> CostFunctions:
         key = (mode, attention)
@@ -70,7 +75,12 @@ class ModelPrices:
 
     def body(self, mode: Mode, tokens: int, past: int = 0) -> Price:
         """One row of ``tokens`` new tokens on top of ``past`` cached ones, without the head."""
-        return {a: self._body(mode, a, tokens, past) for a in ATTENTIONS}
+        key = (mode, tokens, past)
+        if key not in self._bodies:
+            if len(self._bodies) >= _REMEMBERED:
+                self._bodies.clear()
+            self._bodies[key] = {a: self._body(mode, a, tokens, past) for a in ATTENTIONS}
+        return self._bodies[key]
 
     def _body(self, mode: Mode, attention: Attention, tokens: int, past: int) -> int:
         costs = self._of(mode, attention)
@@ -85,9 +95,11 @@ class ModelPrices:
 
     def head(self, mode: Mode, *, recomputed: bool = False) -> Price:
         """The head at one position; ``recomputed``: its logits are multiplied again in the backward."""
-        return {
-            a: self._head(mode, a) + (self._forward_head(mode, a) if recomputed else 0) for a in ATTENTIONS
-        }
+        key = (mode, recomputed)
+        if key not in self._heads:
+            again = {a: self._forward_head(mode, a) if recomputed else 0 for a in ATTENTIONS}
+            self._heads[key] = {a: self._head(mode, a) + again[a] for a in ATTENTIONS}
+        return self._heads[key]
 
     def _head(self, mode: Mode, attention: Attention) -> int:
         return self._whole(mode, attention, 1, 1) - self._whole(mode, attention, 1, 0)
