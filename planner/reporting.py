@@ -151,7 +151,6 @@ def _slice(surrogate: Surrogate, on: Settled, budget: float, target: str, *, see
     rho, peak, _ = on.peaks(values)
     line = peak.argmax(axis=1)
     rho_star = rho[np.arange(DRAWS), line]
-    regimes = np.bincount(on.regimes(line, rho_star), minlength=3) / DRAWS
     lo, hi = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     mean = values.mean(axis=0)
     lines = []
@@ -164,10 +163,17 @@ def _slice(surrogate: Surrogate, on: Settled, budget: float, target: str, *, see
             Line(
                 model.name, on.rhos[i][keep], mean[i][keep], *bounds,
                 float(np.mean(line == i)), Interval.of(rho[:, i], LEVEL).to_dict(),
+                _named(on.regimes(np.full(DRAWS, i), rho[:, i])),
             )
         )  # fmt: skip
-    names = {str(name): float(share) for name, share in zip(REGIMES, regimes, strict=True)}
-    return Slice(target, budget, tuple(lines), Interval.of(rho_star, LEVEL).to_dict(), names)
+    regimes = _named(on.regimes(line, rho_star))
+    return Slice(target, budget, tuple(lines), Interval.of(rho_star, LEVEL).to_dict(), regimes)
+
+
+def _named(regimes: np.ndarray) -> dict[str, float]:
+    """Probability of each regime over draws, from their indices."""
+    shares = np.bincount(regimes, minlength=len(REGIMES)) / len(regimes)
+    return {str(name): float(share) for name, share in zip(REGIMES, shares, strict=True)}
 
 
 def _paths(space: PilotSpace) -> tuple[Any, ...]:
@@ -213,6 +219,7 @@ def _what_if(surrogate: Surrogate, budget: int, recipe: Recipe) -> WhatIf:
         mean=grid.mean,
         lo=grid.lo,
         hi=grid.hi,
+        collapse=grid.collapse,
         level=grid.level,
     )
 

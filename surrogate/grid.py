@@ -64,8 +64,9 @@ class Variant:
 class WhatIfGrid:
     """Predictions at every listed setting; ``mean``, ``lo``, ``hi`` have shape (T, V, L, B, Q).
 
-    They are NaN where the recipe cannot reach the update fraction or the budget pays for no step.
-    ``costs`` has shape (V, L).
+    They are NaN where the recipe cannot reach the update fraction or the budget pays for no step. ``collapse``, shape
+    (V, L, B, Q), is the probability that such a run collapses; it takes a simulation of its own, so it is NaN for
+    other reward systems than the recipe's. ``costs`` has shape (V, L).
     """
 
     targets: tuple[str, ...]
@@ -77,6 +78,7 @@ class WhatIfGrid:
     mean: FloatArray
     lo: FloatArray
     hi: FloatArray
+    collapse: FloatArray
     level: float
 
 
@@ -126,7 +128,12 @@ def what_if_grid(
         for k, values in enumerate((found.mean, found.lo, found.hi)):
             out[k, t, asked] = values
     mean, lo, hi = out.reshape(3, len(targets), *shape)
-    return WhatIfGrid(targets, kinds, rungs, budgets, rhos, costs, mean, lo, hi, level)
+    own = (surrogate.recipe if recipe is None else recipe).reward
+    mine = np.repeat([v.reward == own for v in kinds], runs.size // len(kinds))
+    risky = np.flatnonzero(runs & mine)
+    collapse = np.full(runs.size, np.nan)
+    collapse[risky] = surrogate.collapse_risk(settings[risky])
+    return WhatIfGrid(targets, kinds, rungs, budgets, rhos, costs, mean, lo, hi, collapse.reshape(shape), level)
 
 
 def _fineness(

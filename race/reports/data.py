@@ -32,6 +32,8 @@ class Line:
         That this model holds the optimum of the slice.
     rho_star
         ``mean``, ``lo``, ``hi`` of where this model's own optimum lies.
+    regimes
+        Probability of each regime at this model's own optimum.
     """
 
     model: str
@@ -41,6 +43,7 @@ class Line:
     hi: FloatArray
     probability: float
     rho_star: Mapping[str, float]
+    regimes: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class Scored:
 class WhatIf:
     """The surrogate's answers at listed settings; arrays have shape (targets, variants, models, budgets, rhos).
 
-    NaN where a setting cannot be run.
+    ``collapse`` lacks the targets' axis. NaN where a setting cannot be run, or collapse was not asked about.
     """
 
     targets: tuple[str, ...]
@@ -126,6 +129,7 @@ class WhatIf:
     mean: FloatArray
     lo: FloatArray
     hi: FloatArray
+    collapse: FloatArray
     level: float
 
 

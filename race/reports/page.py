@@ -18,7 +18,7 @@ from typing import Any
 from race.errors import CannotDo
 from race.reports.data import ReportData, Run
 from race.reports.payload import MAX_CURVES, embed, evenly, payload
-from race.reports.words import evidence_words, gaps, headline, plain, three, would_flip
+from race.reports.words import RISKY, evidence_words, gaps, headline, plain, three, would_flip
 from race.units import format_flops
 
 MAX_ROWS = 200  # of the evidence table
@@ -125,7 +125,7 @@ def _decision(data: ReportData) -> str:
             f"{escape(data.target)} <strong>{value['mean']:.3f}</strong> (90 %: {value['lo']:.3f} to "
             f"{value['hi']:.3f}) expected at this setting; expected regret {advice['regret']['mean']:.3f}",
         ),
-        ("Collapse", f"probability {advice['collapse_risk']:.2f} that such a run does not stay healthy"),
+        ("Collapse", _risk(advice["collapse_risk"])),
         (
             "Recipe",
             f"{recipe['steps']:,} steps of {recipe['prompts_per_step']} prompts × {recipe['group_size']} rollouts"
@@ -151,6 +151,11 @@ def _decision(data: ReportData) -> str:
         + "</ul>"
         + _minds(data)
     )
+
+
+def _risk(probability: float) -> str:
+    said = f"probability {probability:.2f} that such a run does not stay healthy; the value is that of one that does"
+    return said if probability < RISKY else f'<span class="warn">{said}</span>'
 
 
 def _odds(probabilities: Any) -> str:

@@ -96,6 +96,7 @@ def _slice(s: Slice) -> dict[str, Any]:
                 "hi": _round(line.hi),
                 "probability": line.probability,
                 "star": dict(line.rho_star),
+                "regimes": dict(line.regimes),
             }
             for line in s.lines
         ],
@@ -136,6 +137,7 @@ def _what_if(grid: WhatIf) -> dict[str, Any]:
         "mean": _packed(grid.mean),
         "lo": _packed(grid.lo),
         "hi": _packed(grid.hi),
+        "collapse": _packed(grid.collapse),
     }
 
 

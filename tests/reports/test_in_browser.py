@@ -65,6 +65,8 @@ def test_what_if_agrees_with_race_query(browser: Browser, report_file: Path, wid
         value, shares = said["value"], said["flops"]["shares"]
         assert page.text("a-value") == three(value["mean"])
         assert page.text("a-interval") == f"90 %: {three(value['lo'])} to {three(value['hi'])}"
+        if setting[1] == "prm":
+            assert page.text("a-collapse").startswith(f"probability {said['collapse_risk']:.2f} ")
         assert page.text("a-shares") == ", ".join(f"{p} {three(100 * s)} %" for p, s in shares.items())
         assert f"{said['recipe']['steps']:,} step" in page.text("a-recipe")
         last = said["recipe"]["last_step_prompts"]

@@ -28,7 +28,7 @@ class WhatIf {
   constructor(data) {
     this.data = data;
     this.grid = data.whatif;
-    for (const name of ["mean", "lo", "hi"]) this[name] = floats(this.grid[name]);
+    for (const name of ["mean", "lo", "hi", "collapse"]) this[name] = floats(this.grid[name]);
     this.setup();
     this.recommend();
   }
@@ -146,6 +146,11 @@ class WhatIf {
     const [mean, lo, hi] = [this.mean[at], this.lo[at], this.hi[at]];
     byId("a-value").textContent = three(mean);
     byId("a-interval").textContent = `${Math.round(this.grid.level * 100)} %: ${three(lo)} to ${three(hi)}`;
+    const risk = this.collapse[at % this.collapse.length];
+    byId("a-collapse").textContent = Number.isFinite(risk)
+      ? `probability ${risk.toFixed(2)} that such a run does not stay healthy; the value is that of one that does`
+      : "race query says it for this reward system; the value is that of a run that stays healthy";
+    byId("a-collapse").classList.toggle("warn", risk >= 0.1);
     byId("a-span").style.left = `${100 * lo}%`;
     byId("a-span").style.width = `${100 * (hi - lo)}%`;
     byId("a-tick").style.left = `${100 * mean}%`;
@@ -173,12 +178,13 @@ class WhatIf {
       ? `ρ = ${rho.toFixed(2)} needs an update ratio of ${three(ratio)}; a recipe can have 1/16 to 16, which here is ρ from ${low.toFixed(3)} to ${high.toFixed(3)}.`
       : `${formatFlops(budget)} FLOPs do not pay for one step of ${name} at this ρ: choose a larger budget.`;
     this.shares = null;
+    byId("a-collapse").classList.remove("warn");
     byId("a-value").textContent = "–";
     byId("a-interval").textContent = "cannot be run";
     byId("a-span").style.width = "0";
     byId("a-tick").style.left = "-99%";
     byId("a-split").replaceChildren();
-    for (const id of ["shares", "recipe", "flops", "hours", "wall", "dollars", "kwh", "sentence"]) byId(`a-${id}`).textContent = "–";
+    for (const id of ["collapse", "shares", "recipe", "flops", "hours", "wall", "dollars", "kwh", "sentence"]) byId(`a-${id}`).textContent = "–";
   }
 
   split(shares) {
@@ -265,13 +271,13 @@ function starTable(target) {
     return tr;
   };
   const rows = slices.flatMap((s) => {
-    const regimes = Object.entries(s.regimes).filter((e) => e[1] >= 0.005).sort((a, b) => b[1] - a[1]);
-    const said = regimes.map(([name, p]) => `${name} ${p.toFixed(2)}`).join(", ");
-    const all = row([formatFlops(s.budget), "all models", range(s.star), "", said], "td", "lead-row");
+    const odds = (regimes) => Object.entries(regimes).filter((e) => e[1] >= 0.005).sort((a, b) => b[1] - a[1])
+      .map(([name, p]) => `${name} ${p.toFixed(2)}`).join(", ");
+    const all = row([formatFlops(s.budget), "all models", range(s.star), "", odds(s.regimes)], "td", "lead-row");
     const each = DATA.models.map((model) => {
       const line = s.lines.find((l) => l.model === model.name);
       return line
-        ? row(["", model.name, range(line.star), line.probability.toFixed(2), ""], "td")
+        ? row(["", model.name, range(line.star), line.probability.toFixed(2), odds(line.regimes)], "td")
         : row(["", model.name, "the budget is below one step", "", ""], "td");
     });
     return [all, ...each];
