@@ -99,6 +99,11 @@ def lost_flops(record: PilotRecord) -> int | float:
     return sum(n for n in found if isinstance(n, (int, float)) and not isinstance(n, bool) and 0 <= n < inf)
 
 
+def first_target(job: Job) -> str:
+    """The target whose curve is watched while the job runs; a spec without targets is watched for its reward."""
+    return next(iter(job.spec.targets), "native")
+
+
 @runtime_checkable
 class Executor(Protocol):
     """Runs jobs, up to ``slots`` at a time. A context manager: leaving it stops everything it started.

@@ -23,7 +23,7 @@ from typing import Self
 
 from race.errors import CannotDo, InvalidInput
 from race.records import Curve, Evidence, PilotRecord, Status
-from real_runs.executors._base import Job, Outcome
+from real_runs.executors._base import Job, Outcome, first_target
 from real_runs.executors.folder import JobFolder
 from real_runs.executors.launcher import Command, Event, Launcher, interrupts_deferred
 from real_runs.executors.readings import Readings, readings_of
@@ -213,7 +213,7 @@ class CommandExecutor:
     def curve(self, job: Job) -> Curve | None:
         """See `Executor.curve`."""
         readings = self._readings(job)
-        return None if readings is None else readings.curves().get(job.spec.targets[0])
+        return None if readings is None else readings.curves().get(first_target(job))
 
     def stop(self, job: Job, *, reason: str) -> None:
         """See `Executor.stop`."""

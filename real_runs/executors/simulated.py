@@ -23,7 +23,7 @@ from race.errors import InvalidInput, RaceError
 from race.records import Curve, PilotRecord, PilotSpec
 from race.simulator import Worlds, run_world
 from race.simulator.worlds import world
-from real_runs.executors._base import Job, Outcome
+from real_runs.executors._base import Job, Outcome, first_target
 from real_runs.executors.folder import JobFolder
 from real_runs.executors.launcher import interrupts_deferred
 from real_runs.executors.readings import PHASES
@@ -132,7 +132,7 @@ class SimulatorExecutor:
     def curve(self, job: Job) -> Curve | None:
         """See `Executor.curve`."""
         record, share = self._so_far(job)
-        curve = None if record is None else record.curves.get(job.spec.targets[0])
+        curve = None if record is None else record.curves.get(first_target(job))
         return None if record is None or curve is None else _until(curve, record.flops.total * share)
 
     def stop(self, job: Job, *, reason: str) -> None:
