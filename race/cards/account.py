@@ -94,21 +94,37 @@ def work_of(log: RunLog, values: Mapping[str, Any]) -> Work:
     InvalidInput
         The stated number of samples cannot be: their completions alone have more tokens than were logged.
     """
+    n = len(log.steps)
     batches = _batches(log, values["period"])
-    completion = _completion(log, values, batches)
-    samples, prompt = _samples_and_prompt(log, values, batches, completion)
+    stated, c, p = (values.get(name) for name in ("samples", "completion_tokens", "prompt_tokens"))
+    samples = (
+        _logged_samples(log) if stated is None else np.full(n, 1.0 if isinstance(stated, str) else stated)
+    )
+    completion = np.full(n, float(c)) if c is not None else _completion(log, values, batches, samples)
+    if stated == "from tokens":
+        samples = _tokens_per_batch(log, batches) / (completion + p)
+    prompt = np.full(n, float(p)) if p is not None else _prompt(log, values, batches, samples, completion)
     completion = np.maximum(completion * values.get("between", 1.0), 1.0)
-    trained = log.covered * samples * values["passes"] / values["period"]
     kept = batches * samples
-    if values.get("generated") is not None:
-        generated = kept * values["generated"]
-    elif log.has("kept_share"):
-        generated = kept / np.clip(log.filled("kept_share"), 1e-3, 1.0)
-    elif log.has("generation_batches"):
-        generated = kept * np.maximum(log.filled("generation_batches"), 1.0)
-    else:
-        generated = kept
-    return Work(np.maximum(prompt, 1.0), completion, batches, samples, generated, trained)
+    return Work(
+        prompt=np.maximum(prompt, 1.0),
+        completion=completion,
+        batches=batches,
+        samples=samples,
+        generated=kept * _made_per_kept(log, values),
+        trained=log.covered * samples * values["passes"] / values["period"],
+    )
+
+
+def _made_per_kept(log: RunLog, values: Mapping[str, Any]) -> FloatArray | float:
+    """Completions generated for each that is trained on (dynamic sampling)."""
+    if log.has("kept_share"):
+        rejected: FloatArray = 1 / np.clip(log.filled("kept_share"), 1e-3, 1.0)
+        return rejected
+    if log.has("generation_batches"):
+        batches: FloatArray = np.maximum(log.filled("generation_batches") * values.get("generated", 1.0), 1.0)
+        return batches
+    return 1.0
 
 
 def _batches(log: RunLog, period: float) -> FloatArray:
@@ -119,45 +135,35 @@ def _batches(log: RunLog, period: float) -> FloatArray:
     return found
 
 
-def _completion(log: RunLog, values: Mapping[str, Any], batches: FloatArray) -> FloatArray:
-    n = len(batches)
-    given = values.get("completion_tokens")
-    if given is not None:
-        return np.full(n, float(given))
-    if log.has("completion_mean"):
-        return log.filled("completion_mean")
-    if values.get("completion_share") is not None:
-        length = _tokens_per_batch(log, batches) / values["samples"]
-        shared: FloatArray = np.maximum(length * values["completion_share"], 1.0)
-        return shared
-    per_sample: FloatArray = log.filled("tokens_completion_step") / np.maximum(_logged_samples(log), 1e-9)
-    return per_sample
-
-
 def _logged_samples(log: RunLog) -> FloatArray:
     return log.filled("samples_step" if log.has("samples_step") else "samples_trained")
 
 
-def _samples_and_prompt(
-    log: RunLog, values: Mapping[str, Any], batches: FloatArray, completion: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    n = len(completion)
-    stated, length = values.get("samples"), values.get("prompt_tokens")
-    if stated == "from tokens":
-        assert length is not None
-        tokens = _tokens_per_batch(log, batches)
-        return tokens / (completion + length), np.full(n, float(length))
-    samples = _logged_samples(log) if stated is None else np.full(n, float(stated))
-    if length is not None:
-        return samples, np.full(n, float(length))
+def _completion(
+    log: RunLog, values: Mapping[str, Any], batches: FloatArray, samples: FloatArray
+) -> FloatArray:
+    if log.has("completion_mean"):
+        return log.filled("completion_mean")
+    if values.get("completion_share") is not None:
+        whole = _tokens_per_batch(log, batches)
+        found: FloatArray = np.maximum(whole / np.maximum(samples, 1e-9) * values["completion_share"], 1.0)
+        return found
+    per_sample: FloatArray = log.filled("tokens_completion_step") / np.maximum(samples, 1e-9)
+    return per_sample
+
+
+def _prompt(
+    log: RunLog, values: Mapping[str, Any], batches: FloatArray, samples: FloatArray, completion: FloatArray
+) -> FloatArray:
+    """Mean prompt length: logged, or what the tokens leave beside the completions."""
     if log.has("prompt_mean"):
-        return samples, log.filled("prompt_mean")
+        return log.filled("prompt_mean")
     if log.has("tokens_prompt_step"):
-        return samples, log.filled("tokens_prompt_step") / np.maximum(_logged_samples(log), 1e-9)
+        return np.asarray(log.filled("tokens_prompt_step") / np.maximum(samples, 1e-9), dtype=np.float64)
     if log.has("total_mean"):
-        return samples, log.filled("total_mean") - completion
+        return np.asarray(log.filled("total_mean") - completion, dtype=np.float64)
     tokens = _tokens_per_batch(log, batches)
-    prompt: FloatArray = tokens / samples - completion
+    prompt: FloatArray = tokens / np.maximum(samples, 1e-9) - completion
     mean = float(np.average(prompt, weights=np.maximum(batches, 1e-9)))
     if mean < 1 and values.get("completion_share") is None:
         raise InvalidInput(
@@ -166,7 +172,7 @@ def _samples_and_prompt(
             "group size, the batch size and the number of processes"
         )
     # Batches differ, and means over several steps are rounded: no single row may fall below one token.
-    return samples, np.maximum(prompt, 1.0)
+    return prompt
 
 
 def _tokens_per_batch(log: RunLog, batches: FloatArray) -> FloatArray:
@@ -288,7 +294,8 @@ def _two_points(
     """Values below and above ``mean`` with this variance, the lower at least ``least``; weight of the lower."""
     sd = np.sqrt(np.maximum(variance, 0.0))
     room = np.maximum(mean - least, 0.0)
-    tilt = np.where(sd > room, room / np.maximum(sd, 1e-300), 1.0)  # 1: symmetric
+    tilt = np.ones_like(sd)  # 1: symmetric
+    np.divide(room, sd, out=tilt, where=sd > room)
     tilt = np.maximum(tilt, 1e-3)
     below, above = np.maximum(mean - sd * tilt, least), mean + sd / tilt
     weight = 1 / (1 + tilt**2)

@@ -10,7 +10,7 @@ Names of quantities, which `race.cards.account` reads:
     group_size     G
     period         optimiser steps per generation batch
     passes         times each sample is trained on
-    generated      completions generated per completion kept; None: as logged
+    generated      completions of a generation batch per completion of a training batch (dynamic sampling)
     lora           the adapter, None for full fine-tuning
     checkpointing, reference, old_logprobs, prefix_caching    whether it was on
     reward_model   architecture of the scorer, None for rules

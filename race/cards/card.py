@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -253,6 +254,11 @@ def card_of(
     def price(values: Mapping[str, Any]) -> Allocation:
         return spent(log, policy, values, attention=attention).allocation
 
+    total = price(values_of(assumptions)).total
+    if not 0 < total < math.inf:
+        raise InvalidInput(
+            f"{log.file}: {total:g} FLOPs come out of this; allowed is a run with samples and steps"
+        )
     ranges = ranges_of(assumptions, price)
     values = values_of([*assumptions, *padded_too])
     needed = spent(log, policy, values, attention=attention)

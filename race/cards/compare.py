@@ -53,13 +53,27 @@ def comparisons_of(
     peak: tuple[float, int] | None,
 ) -> list[Comparison]:
     """Everything there is to compare with."""
-    found = [*_reported(log, needed), *_measured(log, needed, peak)]
+    found = [*_metered(log, needed), *_reported(log, needed), *_measured(log, needed, peak)]
     found += [
         c
         for name in dict.fromkeys((_FORMULA[log.trainer], "6nd"))
         if (c := _formula(name, policy, lora, work, needed))
     ]
     return found
+
+
+def _metered(log: RunLog, needed: Spent) -> list[Comparison]:
+    """What ComputeCallback counted inside the run, sample by sample."""
+    if not log.has("metered"):
+        return []
+    values = log.series["metered"]
+    own = float(values[np.isfinite(values)][-1])
+    why = "counted inside the run, sample by sample, in the convention and column that the callback was given"
+    return [
+        Comparison(
+            f"{log.keys['metered']} in the log", "the run", own, own / float(needed.allocation.total), why
+        )
+    ]
 
 
 def _reported(log: RunLog, needed: Spent) -> list[Comparison]:

@@ -177,7 +177,18 @@ def _group_known(e: Evidence) -> int | None:
 
 def settle_samples(e: Evidence) -> list[Assumption]:
     """Group size, samples per generation batch, steps per batch and passes."""
-    return [_group(e), _samples(e), *settle_reuse(e)]
+    return [_group(e), _samples(e), *_generated(e), *settle_reuse(e)]
+
+
+def _generated(e: Evidence) -> list[Assumption]:
+    """With dynamic sampling a generation batch may be larger than a training batch."""
+    if not e.log.has("generation_batches"):
+        return []
+    name, label = "generated", "generation batch over training batch"
+    made, kept = whole(e, "generated_prompts"), whole(e, "prompts_per_step")
+    if made is not None and kept is not None:
+        return [Assumption(name, label, made / kept, _source(e, "generated_prompts"))]
+    return [Assumption(name, label, 1.0, "equal by default; no config says otherwise", (1.0, 3.0))]
 
 
 def _group(e: Evidence) -> Assumption:

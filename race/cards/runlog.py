@@ -54,6 +54,7 @@ FIELDS: dict[str, str] = {
     "seconds_reward": "seconds of scoring",
     "own_mfu": "the trainer's own utilisation of the update, a share",
     "own_flops": "the trainer's own FLOPs per second of one GPU",
+    "metered": "FLOPs so far, as a meter inside the run counted them",
     "rollout_correction": "present when rollout and training log-probs are compared",
     "accuracy": "validation accuracy",
 }

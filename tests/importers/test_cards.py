@@ -173,6 +173,29 @@ def test_the_trainers_own_figure_is_compared_and_zero_is_no_measurement() -> Non
     assert ratio > 1.3  # charges what LoRA does not compute
 
 
+def test_a_meter_inside_the_run_is_compared_with() -> None:
+    log = constant_log("trl", 4, **LENGTHS)
+    ours = float(card_of(log, MODEL, given=KNOWN).flops.total)
+    counts = np.array([0.25, 0.5, 0.75, np.nan]) * ours
+    log = replace(
+        log, series={**log.series, "metered": counts}, keys={**log.keys, "metered": "compute/total_flops"}
+    )
+    found = card_of(log, MODEL, given=KNOWN).comparisons[0]
+    assert found.name == "compute/total_flops in the log"
+    assert found.ratio == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("name", ["samples_step", "completion_mean"])
+def test_a_run_without_work_is_an_error_not_a_division_by_zero(name: str) -> None:
+    log = constant_log("openrlhf", 3, **{"samples_step": 32, **LENGTHS, name: 0})
+    given = {k: v for k, v in KNOWN.items() if k != "prompts_per_step"}
+    if name == "samples_step":
+        with pytest.raises(InvalidInput, match=r"0 FLOPs come out of this"):
+            card_of(log, MODEL, given=given)
+    else:
+        assert card_of(log, MODEL, given=given).tokens["mean_completion"] == 1
+
+
 def test_hardware_spans_assumptions_and_utilisation() -> None:
     log = constant_log("verl", 4, **LENGTHS)
     unsure = {k: v for k, v in KNOWN.items() if k not in ("lora_rank", "reward")}

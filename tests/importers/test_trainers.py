@@ -566,3 +566,5 @@ def test_every_setting_that_code_asks_for_is_in_a_table() -> None:
     beside = {"adapter", "architecture", "full_weights", "pickled"}
     assert len(names) > 15
     assert names - filled <= beside
+    records = (cards.parent / "importers" / "_records.py").read_text(encoding="utf-8")
+    assert not [name for name in filled if f'"{name}"' not in code + records]  # nor is any entry a promise
