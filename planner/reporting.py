@@ -18,9 +18,9 @@ from planner.change_of_mind import change_of_mind
 from planner.decision import Decision, decide
 from planner.slices import BudgetSlice
 from planner.space import PilotSpace
-from race.allocation import REGIMES
+from race.allocation import REGIMES, Allocation
 from race.errors import CannotDo
-from race.hardware import HardwareCost
+from race.hardware import HardwareCost, hardware_cost
 from race.ladder import DEFAULT_LADDER, Ladder, ladder
 from race.recipe import MAX_UPDATE_RATIO, MIN_UPDATE_RATIO, Recipe
 from race.records import PilotRecord
@@ -229,6 +229,16 @@ def with_cost(data: ReportData, cost: HardwareCost | None) -> ReportData:
     return replace(data, cost=None if cost is None else cost.to_dict())
 
 
+def _utilisation() -> str:
+    assumed = hardware_cost(Allocation(0, 0, 0)).to_dict()["assumptions"]
+    shares = ", ".join(
+        f"{phase} {mfu['point']:.0%} ({mfu['lo']:.0%} to {mfu['hi']:.0%})"
+        for phase, mfu in assumed["utilisation"].items()
+    )
+    pue = assumed["pue"]
+    return f"Shares of peak taken: {shares}; facility over IT power {pue['point']} ({pue['lo']} to {pue['hi']})."
+
+
 def _assumptions(surrogate: Surrogate, recipe: Recipe) -> tuple[tuple[str, str], ...]:
     adapter = (
         "full fine-tuning"
@@ -269,8 +279,8 @@ def _assumptions(surrogate: Surrogate, recipe: Recipe) -> tuple[tuple[str, str],
         (
             "Hardware",
             "FLOPs are exact, their translation is not: search, learning and reward run at different utilisation, each "
-            "with a range, and the ends of all ranges are combined. Idle GPUs, loading, weight synchronisation and "
-            "hosts are left out.",
+            "with a range, and the ends of all ranges are combined. " + _utilisation() + " Idle GPUs, loading, weight "
+            "synchronisation and hosts are left out.",
         ),
         ("Ladder", f"{surrogate.ladder.name}: " + ", ".join(m.name for m in surrogate.ladder.models) + "."),
     )

@@ -40,7 +40,7 @@ LEVELS = ((_FINE, _WIDE), (_FINE, _NARROW), (_COARSE, _NARROW), (_COARSE, _FEW))
 # Rough milliseconds: simulating a setting, and predicting it per target from nothing and per data point. They choose
 # how fine the grid is and nothing else; a choice by the clock would make pages differ from machine to machine.
 _SIMULATE_MS, _PREDICT_MS, _PREDICT_MS_PER_POINT = 1.3, 0.1, 2.5e-4
-_MOST_MS, _FIT_MS_PER_POINT = 4800.0, 0.7  # a large fit leaves less time for the grid
+_MOST_MS, _FIT_MS_PER_POINT = 5000.0, 0.5  # a large fit leaves less time for the grid
 
 # Scorers that are worth asking about beside a reward system's own, by family of the ladder.
 OTHER_SCORERS = {

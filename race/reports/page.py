@@ -165,7 +165,7 @@ def _odds(probabilities: Any) -> str:
 
 def _split(shares: dict[str, float]) -> str:
     parts = "".join(
-        f'<div class="{phase}" style="flex:{share:.4f} 1 0">{f"{phase} {share:.0%}" if share > 0.1 else ""}</div>'
+        f'<div class="{phase}" style="flex:{share:.4f} 1 0"><span>{phase} {share:.0%}</span></div>'
         for phase, share in shares.items()
         if share > 0
     )

@@ -193,7 +193,9 @@ class WhatIf {
       part.className = phase;
       part.style.flex = `${shares[phase]} 1 0`;
       if (shares[phase] === 0) part.style.display = "none";
-      part.textContent = shares[phase] > 0.14 ? `${phase} ${(100 * shares[phase]).toFixed(0)} %` : "";
+      const text = document.createElement("span");
+      text.textContent = `${phase} ${(100 * shares[phase]).toFixed(0)} %`;
+      part.append(text);
       return part;
     }));
     byId("a-split").setAttribute("aria-label", PHASES.map((p) => `${p} ${(100 * shares[p]).toFixed(0)} %`).join(", "));
