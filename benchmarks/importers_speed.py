@@ -127,7 +127,9 @@ def main() -> None:
     for name in ("card", "import", "console"):
         row = result[name]
         size = f" ({row['mib']:.0f} MiB)" if "mib" in row else ""
-        print(f"race {name}{size}: {row['wall_s']:.2f} s wall, {row['cpu_s']:.2f} s CPU, {row['peak_mib']:.0f} MiB peak")
+        print(
+            f"race {name}{size}: {row['wall_s']:.2f} s wall, {row['cpu_s']:.2f} s CPU, {row['peak_mib']:.0f} MiB peak"
+        )
 
 
 if __name__ == "__main__":

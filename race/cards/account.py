@@ -101,7 +101,7 @@ def work_of(log: RunLog, values: Mapping[str, Any]) -> Work:
         _logged_samples(log) if stated is None else np.full(n, 1.0 if isinstance(stated, str) else stated)
     )
     completion = np.full(n, float(c)) if c is not None else _completion(log, values, batches, samples)
-    if stated == "from tokens":
+    if stated == "from tokens" and p is not None:
         samples = _tokens_per_batch(log, batches) / (completion + p)
     prompt = np.full(n, float(p)) if p is not None else _prompt(log, values, batches, samples, completion)
     completion = np.maximum(completion * values.get("between", 1.0), 1.0)

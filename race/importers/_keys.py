@@ -123,7 +123,7 @@ def key_tables() -> dict[str, KeyTable]:
 
 
 def _table(name: str) -> KeyTable:
-    text = files("race.importers").joinpath("keys", f"{name}.json").read_text(encoding="utf-8")
+    text = files("race.importers.keys").joinpath(f"{name}.json").read_text(encoding="utf-8")
     data: dict[str, Any] = json.loads(text)
     if data.pop("schema") != SCHEMA:
         raise ValueError(f"keys/{name}.json: schema is not {SCHEMA}")
