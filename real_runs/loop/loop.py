@@ -462,7 +462,7 @@ class Loop:
                 running=running,
                 spent=spent,
                 budget=self.planner.space.pilot_budget,
-                elsewhere=len(progress.pending) - len(running),
+                elsewhere=max(0, len(progress.pending) - len(self._claims)),
                 seconds=seconds,
                 rate=(spent - self._spent_before) / seconds if seconds > 0 else 0.0,
                 ending=ending,
