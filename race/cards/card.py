@@ -278,7 +278,7 @@ def card_of(
         ranges=ranges,
         executed=padded,
         waste=tuple(waste_of(log, policy, values, needed, like)),
-        comparisons=tuple(comparisons_of(log, policy, values["lora"], work, needed, _peak(cost))),
+        comparisons=tuple(comparisons_of(log, policy, values, work, needed, _peak(cost))),
         spent=needed,
         work=work,
         values=values,

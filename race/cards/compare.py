@@ -7,6 +7,7 @@ into FLOPs when the GPU is known.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from race.cards.account import Spent, Work
 from race.cards.runlog import RunLog
 from race.errors import InvalidInput
-from race.flops import FORMULAS, Architecture, LoraSpec
+from race.flops import FORMULAS, Architecture
 
 _FORMULA = {
     "trl": "trl",
@@ -47,7 +48,7 @@ class Comparison:
 def comparisons_of(
     log: RunLog,
     policy: Architecture,
-    lora: LoraSpec | None,
+    values: Mapping[str, Any],
     work: Work,
     needed: Spent,
     peak: tuple[float, int] | None,
@@ -57,7 +58,7 @@ def comparisons_of(
     found += [
         c
         for name in dict.fromkeys((_FORMULA[log.trainer], "6nd"))
-        if (c := _formula(name, policy, lora, work, needed))
+        if (c := _formula(name, policy, values, work, needed))
     ]
     return found
 
@@ -110,7 +111,7 @@ def _measured(log: RunLog, needed: Spent, peak: tuple[float, int] | None) -> lis
 
 
 def _formula(
-    name: str, policy: Architecture, lora: LoraSpec | None, work: Work, needed: Spent
+    name: str, policy: Architecture, values: Mapping[str, Any], work: Work, needed: Spent
 ) -> Comparison | None:
     formula = FORMULAS[name]
     trained = float(work.trained.sum())
@@ -119,8 +120,9 @@ def _formula(
         return None
     length = round(float(np.average(work.prompt + work.completion, weights=np.maximum(work.trained, 1e-12))))
     try:
-        each = formula.update(policy, [length], lora=lora).total
+        each = formula.update(policy, [length], lora=values["lora"]).total
     except InvalidInput:
         return None  # an architecture that this formula has nothing to say about
     flops = each * trained
-    return Comparison(f"{name} formula", "updates", flops, flops / update, formula.deviates)
+    why = formula.deviates + ("; recomputation is left out" if values["checkpointing"] else "")
+    return Comparison(f"{name} formula", "updates", flops, flops / update, why)
