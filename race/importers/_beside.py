@@ -60,17 +60,20 @@ def config_beside(log: Path, table: KeyTable, given: Path | None) -> dict[str, K
 
 
 def _take(file: Path, table: KeyTable, facts: dict[str, Known]) -> None:
-    data = read_config(file)
+    data = {name: _unwrapped(value) for name, value in read_config(file).items()}
     if "peft_type" in data:
         facts.setdefault("adapter", Known(data, file.name))
         if isinstance(base := data.get("base_model_name_or_path"), str) and base:
             facts.setdefault("model", Known(base, file.name))
         return
     if "model_type" in data and "num_hidden_layers" in data:
-        facts.setdefault("architecture", Known(str(file), file.name))
+        # Weights & Biases keeps the model's config and the training arguments in one file.
+        whole = file.suffix != ".json"
+        facts.setdefault("architecture", Known(data if whole else str(file), file.name))
         if isinstance(name := data.get("_name_or_path"), str) and name:
             facts.setdefault("model", Known(name, file.name))
-        return
+        if not whole:
+            return
     flat = flatten(data)
     for field, paths in table.config:
         for path in paths:
@@ -120,8 +123,14 @@ def _yaml(text: str) -> Any:
         raise ValueError(str(error)) from None
 
 
+def _unwrapped(value: Any) -> Any:
+    """What Weights & Biases puts into ``{"value": x, "desc": ...}``."""
+    wrapped = isinstance(value, Mapping) and "value" in value and set(value) <= {"value", "desc"}
+    return value["value"] if wrapped else value
+
+
 def flatten(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested names joined by dots; W&B's ``{"value": x}`` wrappers are taken off; Python-only values kept as text."""
+    """Nested names joined by dots."""
     flat: dict[str, Any] = {}
     # Depth-first on a stack: a YAML file with anchors may be deep, and must not recurse.
     stack: list[tuple[str, Any]] = [(str(k), v) for k, v in value.items()]
@@ -130,10 +139,7 @@ def flatten(value: Mapping[str, Any]) -> dict[str, Any]:
         name, item = stack.pop()
         seen += 1
         if isinstance(item, Mapping):
-            if set(item) <= {"value", "desc"} and "value" in item:
-                stack.append((name, item["value"]))
-            else:
-                stack += [(f"{name}.{k}", v) for k, v in item.items()]
+            stack += [(f"{name}.{k}", _unwrapped(v)) for k, v in item.items()]
         else:
             flat[name] = item
     return flat

@@ -24,6 +24,7 @@ from importer_samples import (
     write_openrlhf,
     write_prime_rl,
     write_trl,
+    write_trl_console,
     write_trl_wandb_csv,
     write_verl_console,
     write_verl_jsonl,
@@ -440,6 +441,24 @@ def test_configs_of_the_other_trainers(
     assert found.spec.model == "qwen2.5-1.5b"
     assert (found.spec.recipe.group_size, found.spec.recipe.prompts_per_step) == (4, prompts)
     assert found.spec.recipe.lora is None
+
+
+def test_the_config_that_wandb_keeps(tmp_path: Path) -> None:
+    model = {"model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 1024, "tie_word_embeddings": True,
+             "_name_or_path": "some/model"}  # fmt: skip
+    args = {"num_generations": 4, "generation_batch_size": 32, "steps_per_generation": 4, "num_iterations": 1,
+            "gradient_accumulation_steps": 4, "use_vllm": True, "gradient_checkpointing": True}  # fmt: skip
+    values = {
+        "_wandb": {"value": {"cli_version": "0.25"}},
+        **{k: {"value": v} for k, v in {**model, **args}.items()},
+    }
+    path = write_trl_console(tmp_path)
+    (tmp_path / "config.yaml").write_text(json.dumps(values))  # JSON is YAML
+    card = card_of(one(path), given={"reward": "sparse", "lora_rank": 0})
+    assert (card.model, card.architecture.layers, card.values["group_size"]) == ("some/model", 2, 4)
+    assert card.values["checkpointing"] is True
+    assert card.tokens["samples"] == 6 * 32
 
 
 def test_a_damaged_config_is_named(tmp_path: Path) -> None:

@@ -52,6 +52,16 @@ def test_the_runs_cover_what_they_should() -> None:
     assert {"full", "full-kl", "lora", "lora-kl", "lora-reuse", "lora-reuse-kl", "lora-scorer"} <= set(RUNS)
 
 
+@pytest.mark.parametrize("name", RUNS)
+def test_the_release_is_one_that_logs_such_keys(name: str) -> None:
+    (log,) = read_runs(ROOT / name)
+    since = log.releases.removesuffix(" or later")
+    true = truth_of(name)["versions"]["trl"]
+    assert [int(n) for n in since.split(".")] <= [int(n) for n in true.split(".")]
+    assert log.unknown_keys == ()
+    assert log.total_steps == json.loads((ROOT / name / "trainer_state.json").read_text())["global_step"]
+
+
 @pytest.mark.parametrize("attention", ["causal", "full"])
 @pytest.mark.parametrize("name", RUNS)
 def test_totals_are_within_one_percent_when_the_log_has_lengths(name: str, attention: Attention) -> None:
