@@ -26,11 +26,12 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from planner import trials
 from planner.leases import Lease, Owner
+from planner.locks import first_line
 from planner.progress import Progress
 from planner.proposer import NoProposal, Proposer
 from planner.sampler import WHY, RaceSampler
 from planner.seeds import trial_seed
-from planner.storage import Storage, first_line, open_storage, storage_errors
+from planner.storage import Storage, open_storage, storage_errors
 from race.errors import CannotDo, InvalidInput, RaceError
 from race.records import PilotRecord, PilotSpec
 

@@ -18,20 +18,17 @@ processes wrote to as locked or corrupt.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Literal
 
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 
 from planner.journal import TolerantJournal
+from planner.locks import AdvisoryLock, FileLock, first_line
 from race.errors import CannotDo, InvalidInput, RaceError
 
 Kind = Literal["memory", "sqlite", "journal", "database"]
@@ -41,72 +38,10 @@ JOURNALS = (".journal", ".log")
 # everybody else for good.
 PATIENCE_S = 60.0
 _POLL_S = 0.02
-# The database notices that a machine is gone after about a minute, and then frees its lock.
-_KEEPALIVES = ("tcp_keepalives_idle = 30", "tcp_keepalives_interval = 10", "tcp_keepalives_count = 3")
-
-# POSIX locks are per process: a second open file of the same process would be let in, and closing it would free the
-# lock. So every locked path is also remembered here.
-_HELD: set[str] = set()
 
 
 class Busy(CannotDo):
     """Another process is asking and does not come to an end; trying again later is all there is to do."""
-
-
-class FileLock:
-    """A lock on a file of its own, freed by the kernel when the process ends; not inherited by children."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file: IO[str] | None = None
-
-    def acquire(self) -> bool:
-        """Take the lock if it is free.
-
-        Raises
-        ------
-        CannotDo
-            The file cannot be written, or its file system has no locks.
-        """
-        key = str(self.path.resolve())
-        if key in _HELD:
-            return False
-        try:
-            file = self.path.open("a+", encoding="utf-8")
-        except OSError as error:
-            raise CannotDo(f"storage: cannot write {self.path}: {error.strerror or error}") from error
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            file.close()
-            return False
-        except OSError as error:
-            file.close()
-            raise CannotDo(
-                f"storage: {self.path} cannot be locked ({error.strerror or error}); its file system has no locks, so "
-                "use a local disk or postgresql://"
-            ) from error
-        file.seek(0)
-        file.truncate()
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
-        self._file = file
-        _HELD.add(key)
-        return True
-
-    def release(self) -> None:
-        """Free the lock; nothing happens when it is not held."""
-        if self._file is not None:
-            _HELD.discard(str(self.path.resolve()))
-            self._file.close()
-            self._file = None
-
-    def holder(self) -> str:
-        """Who holds it, in words."""
-        try:
-            return self.path.read_text(encoding="utf-8").strip() or "another process"
-        except OSError:
-            return "another process"
 
 
 class Storage:
@@ -131,7 +66,7 @@ class Storage:
         self._depth = 0
         self._owner: FileLock | None = None
         self._file: FileLock | None = None
-        self._advisory: _Advisory | None = None
+        self._advisory: AdvisoryLock | None = None
         self._name = ""
 
     @property
@@ -223,68 +158,6 @@ class Storage:
             self._advisory.release()
 
 
-class _Advisory:
-    """A PostgreSQL advisory lock of one session on a connection of its own."""
-
-    def __init__(self, url: Any) -> None:
-        from sqlalchemy import create_engine
-        from sqlalchemy.pool import NullPool
-
-        self._engine = create_engine(
-            url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 10}
-        )
-        self._where = url.render_as_string(hide_password=True)
-        self._connection: Any = None
-        self._key: tuple[int, int] = (0, 0)
-
-    def acquire(self, name: str) -> bool:
-        from sqlalchemy import text
-        from sqlalchemy.exc import DBAPIError
-
-        digest = hashlib.sha256(f"race study {name}".encode()).digest()
-        # Two signed 32-bit keys, as pg_try_advisory_lock(int, int) takes them.
-        self._key = int.from_bytes(digest[:4], signed=True), int.from_bytes(digest[4:8], signed=True)
-        for fresh in (False, True):
-            try:
-                if self._connection is None:
-                    self._connection = self._engine.connect()
-                    for setting in _KEEPALIVES:
-                        self._connection.execute(text(f"SET {setting}"))
-                found = self._connection.execute(
-                    text("SELECT pg_try_advisory_lock(:a, :b)"), {"a": self._key[0], "b": self._key[1]}
-                )
-                return bool(found.scalar())
-            except DBAPIError as error:
-                # The server may have been restarted since the last time: once more, on a new connection.
-                self.close()
-                if fresh:
-                    raise CannotDo(f"storage: {self._where} does not answer: {first_line(error)}") from error
-        return False
-
-    def release(self) -> None:
-        from sqlalchemy import text
-        from sqlalchemy.exc import DBAPIError
-
-        if self._connection is None:
-            return
-        try:
-            self._connection.execute(
-                text("SELECT pg_advisory_unlock(:a, :b)"), {"a": self._key[0], "b": self._key[1]}
-            )
-        except DBAPIError:
-            self.close()  # the lock went with the connection
-
-    def close(self) -> None:
-        from sqlalchemy.exc import DBAPIError
-
-        if self._connection is not None:
-            connection, self._connection = self._connection, None
-            try:
-                connection.close()
-            except DBAPIError:
-                return  # it was gone already
-
-
 def open_storage(storage: str | Path | BaseStorage | None) -> Storage:
     """Open a storage given as people write it.
 
@@ -322,7 +195,7 @@ def _database(text: str) -> Storage:
         if url.drivername == "postgresql":
             url = url.set(drivername=f"postgresql+{_driver()}")
         storage = Storage("database", where, None)
-        storage._advisory = _Advisory(url)
+        storage._advisory = AdvisoryLock(url)
         # Several processes that start together would create the same tables at once.
         with storage.exclusive():
             storage.optuna = RDBStorage(
@@ -355,16 +228,6 @@ def _said(where: str) -> Iterator[None]:
         raise
     except storage_errors() as error:
         raise CannotDo(f"storage: {where} cannot be opened: {first_line(error)}") from error
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says first; Optuna's own wrapping is looked through."""
-    inner = error
-    if type(error).__module__.startswith("optuna") and error.__cause__ is not None:
-        inner = error.__cause__
-    inner = getattr(inner, "orig", None) or inner  # the driver's own words, without SQLAlchemy's around them
-    lines = str(inner).strip().splitlines() or [type(inner).__name__]
-    return lines[0]
 
 
 def storage_errors() -> tuple[type[Exception], ...]:

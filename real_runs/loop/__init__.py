@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from real_runs.loop.folder import LoopFolder
 from real_runs.loop.forecast import Forecast, forecast
-from real_runs.loop.loop import Ending, Loop, LoopOptions, LoopState
+from real_runs.loop.loop import Loop
+from real_runs.loop.state import Ending, LoopOptions, LoopState
 
 __all__ = ["Ending", "Forecast", "Loop", "LoopFolder", "LoopOptions", "LoopState", "forecast"]

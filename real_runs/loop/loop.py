@@ -13,131 +13,32 @@ every start. So no record is lost, none counts twice, and what a dead pilot may 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from planner.decision import Decision
-from planner.leases import RENEWALS, TTL_S, Lease, Owner, Watch
+from planner.leases import RENEWALS, Lease, Owner, Watch
+from planner.locks import first_line
 from planner.memory import Claim, StudyMemory
 from planner.planner import Planner
 from planner.progress import Progress
 from planner.proposer import NoProposal
-from planner.storage import Busy, first_line, storage_errors
+from planner.storage import Busy, storage_errors
 from race.errors import CannotDo, InvalidInput, RaceError
 from race.records import PilotRecord
 from race.store import Store
 from real_runs.executors._base import Executor, Job, Outcome
 from real_runs.executors.command import HOPELESS_CODES
-from real_runs.executors.folder import JobFolder
-from real_runs.executors.readings import bill
-from real_runs.executors.results import broken_record, charged, planned_shares
+from real_runs.executors.results import broken_record, charged
+from real_runs.loop.charging import charged_in_full, exit_code, spent_before
 from real_runs.loop.folder import LoopFolder
 from real_runs.loop.pruning import PruneChecks
+from real_runs.loop.state import Ending, LoopOptions, LoopState
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class LoopOptions:
-    """How a loop behaves.
-
-    Attributes
-    ----------
-    prune
-        Stop running pilots that cannot change the decision any more.
-    lost_work_inside
-        Pilots pay for work that a crash makes them do again out of their own budget, as runs of ours do when they are
-        told ``lost_work = "inside"``. Otherwise what an earlier attempt has spent is reserved on top before a pilot is
-        started again, and it is not started when the pilot budget cannot pay for that.
-    retries
-        Further attempts of a pilot that crashed, made by the loop; executors that are told to try again themselves
-        would spend what nobody has reserved.
-    failures
-        Pilots in a row that fail without having measured anything, after which the loop gives up: something is wrong
-        with the set-up, and pilots that fail at once cost nothing, so the budget would never end it.
-    ttl
-        Seconds without a sign of life after which another loop's pilot is taken over.
-    turn
-        Longest time without looking around, in seconds.
-    patience
-        Seconds a storage may be out of reach before the loop gives up (pilots go on meanwhile).
-    """
-
-    prune: bool = True
-    lost_work_inside: bool = True
-    retries: int = 0
-    failures: int = 4
-    ttl: float = TTL_S
-    turn: float = 1.0
-    patience: float = 300.0
-
-    def __post_init__(self) -> None:
-        for name, least in (("failures", 1), ("retries", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InvalidInput(f"{name}: found {value!r}; allowed is a whole number of at least {least}")
-        for name in ("ttl", "turn", "patience"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1e7:
-                raise InvalidInput(f"{name}: found {value!r}; allowed is a number of seconds above 0")
-
-
-@dataclass(frozen=True)
-class Ending:
-    """Why a loop ended: a word for programs, a sentence for people."""
-
-    code: str
-    reason: str
-
-    @property
-    def failed(self) -> bool:
-        """True when it could not do what it was asked to."""
-        return self.code == "pilots-fail"
-
-
-@dataclass(frozen=True)
-class LoopState:
-    """Where a loop stands; what a live view shows.
-
-    Attributes
-    ----------
-    progress
-        Pilots of the whole study, those of other loops included.
-    decision
-        The newest; without next pilots.
-    running
-        Jobs of this loop with the FLOPs they have spent so far.
-    spent
-        FLOPs of finished and lost pilots, and of this loop's running ones so far.
-    budget
-        FLOPs for all pilots.
-    elsewhere
-        Pilots that other loops run.
-    seconds, rate
-        Since the start; FLOPs spent a second since then, 0 before anything is known.
-    ending
-        Set once the loop is on its way out.
-    """
-
-    progress: Progress
-    decision: Decision
-    running: tuple[tuple[Job, float], ...]
-    spent: float
-    budget: int
-    elsewhere: int
-    seconds: float
-    rate: float
-    ending: Ending | None
-
-    @property
-    def eta(self) -> float | None:
-        """Seconds until the pilot budget is spent at the present rate: the latest end."""
-        if self.ending is not None:
-            return 0.0
-        return (self.budget - self.spent) / self.rate if self.rate > 0 else None
 
 
 class Loop:
@@ -313,7 +214,7 @@ class Loop:
         if not self.options.lost_work_inside:
             # Attempts of earlier processes too, of which this executor knows nothing.
             record = charged(record, outcome.job, max(2, outcome.attempts))
-        if "flops-unknown" in record.health.flags and _exit_code(record) not in HOPELESS_CODES:
+        if "flops-unknown" in record.health.flags and exit_code(record) not in HOPELESS_CODES:
             record = charged_in_full(record)
         reason = self._pruned.pop(outcome.job.id, None)
         if reason is not None and "stopped" in record.health.flags:
@@ -332,7 +233,7 @@ class Loop:
         """Start a pilot again whose runner crashed, as often as allowed."""
         record = outcome.record
         # 0 is a runner that ended well and left garbage; stopped and timed-out ones have had their chance.
-        crashed = record.health.status == "failed" and _exit_code(record) not in (0, None, *HOPELESS_CODES)
+        crashed = record.health.status == "failed" and exit_code(record) not in (0, None, *HOPELESS_CODES)
         tries = self._tries.get(claim.job, 0)
         if not crashed or tries >= self.options.retries or set(record.health.flags) & {"stopped", "timed-out"}:
             return False
@@ -498,28 +399,6 @@ def _learned(progress: Progress) -> int:
     return sum(
         p.record is not None and bool(p.record.curves) and p.record.health.status != "failed" for p in progress.pilots
     )
-
-
-def charged_in_full(record: PilotRecord) -> PilotRecord:
-    """A failed run that told nothing about what it spent, with all of its budget as lost work: it may have spent it."""
-    job = Job(record.id, record.spec, Path())
-    rest = max(0.0, record.spec.budget - record.spent)
-    lost = {phase: share * rest for phase, share in planned_shares(job).items()}
-    return replace(record, provenance={**record.provenance, "lost_flops": lost})
-
-
-def _exit_code(record: PilotRecord) -> object:
-    about = record.provenance.get("executor", {})
-    return about.get("exit_code") if isinstance(about, Mapping) else None
-
-
-def spent_before(job: Job) -> float:
-    """FLOPs that attempts at a job which has not ended have spent; all of its budget when they have not told."""
-    folder = JobFolder.of(job)
-    if folder.prepare(job) is not None or not folder.stdout.exists():
-        return 0.0  # ended, or not started yet
-    found, known = bill(folder, planned_shares(job))
-    return float(found.total if known else job.spec.budget)
 
 
 def _job(claim: Claim) -> Job:

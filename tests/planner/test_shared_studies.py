@@ -15,8 +15,9 @@ import pytest
 from planner import NoProposal
 from planner.journal import TolerantJournal
 from planner.leases import Lease, Owner, Watch
+from planner.locks import FileLock
 from planner.memory import Claim, StudyMemory, own_prefix
-from planner.storage import FileLock, open_storage
+from planner.storage import open_storage
 from race.allocation import Allocation
 from race.errors import CannotDo, InvalidInput
 from race.records import Curve, Health, PilotRecord

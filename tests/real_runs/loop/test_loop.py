@@ -16,7 +16,8 @@ from race.records import PilotRecord, PilotSpec
 from race.simulator.worlds import world
 from real_runs.executors.simulated import SimulatorExecutor
 from real_runs.loop import LoopOptions, LoopState
-from real_runs.loop import loop as module
+from real_runs.loop.charging import spent_before
+from real_runs.loop.loop import _job
 from tests.real_runs.loop.conftest import BUDGET, Made, Make, failing
 
 
@@ -290,4 +291,4 @@ def test_work_that_cannot_be_paid_for_again_is_not_done_again(make: Make) -> Non
     assert record.health.status == "failed"
     assert "does not pay for doing its work again" in record.health.reason
     assert record.spent == pytest.approx(2e17)
-    assert module.spent_before(module._job(replace(claim, folder=str(made.folder.pilots)))) == pytest.approx(2e17)
+    assert spent_before(_job(replace(claim, folder=str(made.folder.pilots)))) == pytest.approx(2e17)
