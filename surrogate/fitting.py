@@ -26,7 +26,7 @@ from surrogate.posterior import Component, Posterior, share
 BANDWIDTHS = (0.25, 0.45, 0.75)
 # Hyperparameter draws carried, by number of points up to which: a fit stays within half a second at 300 points and
 # within seconds at 2,000.
-DRAWS = ((800, 9), (10**9, 5))
+DRAWS = ((800, 9), (1500, 5), (10**9, 3))
 PRIOR_DRAWS = 12
 PRIOR_BANDWIDTH = 0.2
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from surrogate.hyperparameters import Hyperparameters
-from surrogate.points import Data, FloatArray, Points
+from surrogate.points import Data, FloatArray, IntArray, Points
 
 SIZE, RHO, BUDGET = range(3)
 _SAME_MODEL = 1e-6  # in log parameters: the same model, up to rounding
@@ -94,12 +94,17 @@ def _mixing(a: Points, b: Points, hyper: Hyperparameters) -> FloatArray | float:
 
 @dataclass(frozen=True)
 class Distances:
-    """What the terms need to know about two sets of points whatever the hyperparameters: everything (n, m)."""
+    """What the terms need to know about two sets of points whatever the hyperparameters: everything (n, m).
+
+    Among the points of one set (`among`) only the pairs on and below the diagonal are kept, as one long row: at 2,000
+    points a Matern function of all pairs is most of what a fit costs, and half of it is the other half mirrored.
+    """
 
     squares: tuple[FloatArray, FloatArray, FloatArray]
     recipe: FloatArray | float
     same: FloatArray
     gain: FloatArray
+    pairs: tuple[IntArray, IntArray] | None = None
 
     @classmethod
     def between(cls, a: Points, b: Points) -> Distances:
@@ -111,6 +116,27 @@ class Distances:
         size, rho, budget = (np.subtract.outer(one, other) ** 2 for one, other in zip(a.x.T, b.x.T, strict=True))
         same = (size < _SAME_MODEL**2).astype(np.float64)
         return cls((size, rho, budget), recipe, same, np.outer(a.gain, b.gain))
+
+    @classmethod
+    def among(cls, a: Points) -> Distances:
+        """Distances of the pairs i >= j of one set, shape (n (n + 1) / 2,)."""
+        i, j = np.tril_indices(len(a))
+        recipe: FloatArray | float = 0.0
+        for one in a.recipe.T:
+            if one.size and np.ptp(one):
+                recipe = recipe + (one[i] - one[j]) ** 2
+        size, rho, budget = ((one[i] - one[j]) ** 2 for one in a.x.T)
+        same = (size < _SAME_MODEL**2).astype(np.float64)
+        return cls((size, rho, budget), recipe, same, a.gain[i] * a.gain[j], (i, j))
+
+    def matrix(self, values: FloatArray, shape: tuple[int, int]) -> FloatArray:
+        """Values of all pairs as a matrix."""
+        if self.pairs is None:
+            return values
+        out = np.empty(shape)
+        out[self.pairs] = values
+        out[self.pairs[::-1]] = values
+        return out
 
     def square(self, term: Term, lengths: FloatArray) -> FloatArray:
         """Squared scaled distance of a term."""
@@ -135,11 +161,12 @@ def residual(
     ``distances`` saves computing them again under other hyperparameters.
     """
     between = Distances.between(a, b) if distances is None else distances
-    total = np.zeros((len(a), len(b)))
+    total = np.zeros(between.gain.shape)
     for term in TERMS:
         total += between.weighted(term, hyper, _matern(between.square(term, hyper.lengths)))
-    total *= _mixing(a, b, hyper)
-    return total
+    out = between.matrix(total, (len(a), len(b)))
+    out *= _mixing(a, b, hyper)
+    return out
 
 
 def residual_variance(points: Points, hyper: Hyperparameters) -> FloatArray:

@@ -33,7 +33,10 @@ Shared = tuple[FloatArray, Distances]
 
 def share(a: Points, b: Points) -> Shared:
     """What every component needs to know about two sets of points."""
-    return a.deviations.T @ b.deviations, Distances.between(a, b)
+    deviations = a.deviations
+    if a is b:
+        return deviations.T @ deviations, Distances.among(a)
+    return deviations.T @ b.deviations, Distances.between(a, b)
 
 
 def log_mean_exp(values: FloatArray) -> float:
@@ -107,7 +110,7 @@ class Component:
         return out
 
     def _signal(self, a: Points, b: Points, shared: Shared | None = None) -> FloatArray:
-        ensemble, distances = (a.deviations.T @ b.deviations, None) if shared is None else shared
+        ensemble, distances = share(a, b) if shared is None else shared
         covariance = residual(a, b, self.hyper, distances)
         covariance += (self.hyper.scale * self.bandwidth) ** 2 * ensemble
         return covariance
