@@ -8,7 +8,7 @@ them together. TRL samples and trains. What TRL leaves to us:
 
 - FLOPs. TRL logs ``total_flos: 0``, so every sample is charged on its true length with RACE's prices, old log-prob
   passes included where TRL makes them.
-- The budget. Training ends before the first step that might overspend.
+- The budget. TRL cannot stop inside a step, so training ends before the first one that is likely to overspend.
 - The update ratio a. TRL reuses whole batches; the last of the ceil(a) passes is cut to the fraction that is left, and
   a < 1 trains on a part of the only pass.
 
@@ -45,10 +45,11 @@ from real_runs.nano.models import model_folder
 class Meter:
     """Counts FLOPs by phase, keeps the curves, and writes both where the executor looks."""
 
-    def __init__(self, spec: PilotSpec, prices: Prices, progress: Path | None) -> None:
+    def __init__(self, spec: PilotSpec, prices: Prices, planned_step: float, progress: Path | None) -> None:
         self.spec, self.prices, self.progress = spec, prices, progress
         self.flops = {"search": 0, "learning": 0, "reward": 0}
-        self.eval_flops, self.steps, self.before, self.largest = 0, 0, 0, 0
+        self.eval_flops, self.steps, self.before = 0, 0, 0
+        self.largest = planned_step
         self.curves: dict[str, dict[str, list[float]]] = {}
         self.tell()  # zero: should this be another attempt, it starts from the beginning
 
@@ -62,7 +63,8 @@ class Meter:
         self.tell()
 
     def exhausted(self) -> bool:
-        return self.total + self.largest > self.spec.budget
+        # A step costs what its completions happen to be long: a tenth more than any so far is allowed for.
+        return self.total + 1.1 * self.largest > self.spec.budget
 
     def add_points(self, values: dict[str, tuple[float, float]]) -> None:
         for target, (value, se) in values.items():
@@ -155,7 +157,7 @@ def train(spec: PilotSpec, parts: Any, options: RunOptions, told: argparse.Names
     task, reward, recipe = parts.task, parts.reward, spec.recipe
     architecture = Architecture.from_config(locate(spec.model))
     plan = size_run(architecture, recipe, spec.budget)
-    meter = Meter(spec, Prices.of(architecture, recipe), told.progress)
+    meter = Meter(spec, Prices.of(architecture, recipe), plan.step.total, told.progress)
     passes = math.ceil(recipe.update_ratio)
     limit = options.max_completion_tokens or task.max_completion_tokens
     where = model_folder(spec.model) if is_nano(spec.model) else locate(spec.model)
