@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from race.errors import InvalidInput
+from race.errors import CannotDo, InvalidInput
 from race.ladder import Ladder, LadderModel
 from race.ladder import model as built_in_model
 from race.records import EVIDENCE, Curve, PilotRecord
@@ -179,14 +180,25 @@ def _fingerprints(record: PilotRecord) -> set[str]:
     }
 
 
+@lru_cache(maxsize=256)
+def _known(name: str) -> LadderModel | None:
+    """A model off the ladder by name, or ``None`` when its architecture cannot be had here: no table, no hub.
+
+    Remembered, also when it is not found: thousands of records may name one model that a hub out of reach holds.
+    """
+    try:
+        return built_in_model(name)
+    except (InvalidInput, CannotDo):
+        return None
+
+
 def _place(record: PilotRecord, ladder: Ladder, notes: list[str]) -> LadderModel | None:
     """The model a record ran on, with the architecture that prices its recipe."""
     spec = record.spec
     if spec.model in ladder:
         return ladder[spec.model]
-    try:
-        found = built_in_model(spec.model)
-    except InvalidInput:
+    found = _known(spec.model)
+    if found is None:
         nearest = min(ladder.models, key=lambda m: abs(np.log(m.params / spec.params)))
         if not 0.5 <= spec.params / nearest.params <= 2:
             notes.append(

@@ -149,6 +149,12 @@ def odd(records: Sequence[PilotRecord], tmp_path: Path) -> str:
     return static_page(stored(tmp_path / "pilots", records))
 
 
+def test_models_that_only_a_hub_knows_are_used_at_their_size(tmp_path: Path) -> None:
+    words = text_of(odd([named(r, f"somebody/model<{i}>") for i, r in enumerate(pilots(2))], tmp_path))
+    assert "model 'somebody/model<0>' is not on the ladder; used at its own size" in words
+    assert "2 records in" in words
+
+
 def test_one_record(tmp_path: Path) -> None:
     page = odd(pilots(1), tmp_path)
     words = text_of(page)
