@@ -90,6 +90,9 @@ def section(table: KeyTable) -> list[str]:
     if table.rewards:
         keys = ", ".join(f"`{key.key}`" for key in table.rewards)
         lines += ["", f"Components of the reward, listed by name in the record: {keys}."]
+    if table.inserts:
+        keys = ", ".join(f"`{key.key}`" for key in table.inserts)
+        lines += ["", f"Not 0 means that tokens were inserted which no length counts; noted on the card: {keys}."]
     steps = ", ".join(f"`{name}`" for name in table.steps)
     lines += ["", f"Step counter: {steps}, else the container's own."]
     files = ", ".join(f"`{name}`" for name in table.beside)

@@ -210,7 +210,7 @@ def architecture_of(log: RunLog, model: str | Architecture | None) -> tuple[str,
             raise type(error)(f"{named.source}: {error}; or say which model it is (model)") from None
     raise InvalidInput(
         f"model: missing; {log.file} does not say which model was trained, and no config.json is beside it; allowed "
-        "is a built-in name, a hub id, or the path of a config.json"
+        "is a built-in name, a hub id, or the path of a config.json (--model)"
     )
 
 

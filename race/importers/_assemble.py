@@ -152,6 +152,14 @@ def run_log(
     if run.repeated:
         notes.append(f"{run.repeated} entries repeat a step with other values; the later ones are used")
     notes += _not_finite(run, at, keys)
+    inserted = [
+        name for key in table.inserts for name in key.find(plain) if np.nansum(np.abs(plain[name])) > 0
+    ]
+    if inserted:
+        notes.append(
+            f"{inserted[0]} is not 0: tokens that tools or environments insert are in no length here, so their FLOPs "
+            "are missing"
+        )
     own = rows.state.get("total_flos")
     return RunLog(
         trainer=table.trainer,

@@ -68,6 +68,7 @@ class KeyTable:
     foreign: tuple[tuple[str, tuple[str, ...]], ...]
     fields: tuple[Field, ...]
     rewards: tuple[Key, ...]
+    inserts: tuple[Key, ...]
     known: tuple[Key, ...]
     beside: tuple[str, ...]
     config: tuple[tuple[str, tuple[str, ...]], ...]
@@ -129,7 +130,7 @@ def _table(name: str) -> KeyTable:
         raise ValueError(f"keys/{name}.json: schema is not {SCHEMA}")
     fields = tuple(_field(name, entry) for entry in data.pop("fields"))
     keys: dict[str, Any] = {
-        part: tuple(Key(k) for k in data.pop(part)) for part in ("identify", "rewards", "known")
+        part: tuple(Key(k) for k in data.pop(part)) for part in ("identify", "rewards", "inserts", "known")
     }
     foreign = tuple((entry["what"], tuple(entry["keys"])) for entry in data.pop("foreign"))
     config = tuple((entry["field"], tuple(entry["paths"])) for entry in data.pop("config"))

@@ -131,8 +131,9 @@ def _is_online(table: KeyTable, names: set[str]) -> bool:
 
 def _unknown(path: Path, names: set[str]) -> KeyTable:
     titles = ", ".join(t.title for t in key_tables().values())
+    curves = "; plain learning curves are for race import" if path.suffix.lower() == ".csv" else ""
     raise InvalidInput(
-        f"{path}: has keys of no trainer known here (found {_some(names)}); known are {titles}"
+        f"{path}: has keys of no trainer known here (found {_some(names)}); known are {titles}{curves}"
     )
 
 

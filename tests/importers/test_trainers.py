@@ -148,6 +148,21 @@ def test_a_chart_export_has_one_run_a_column(tmp_path: Path) -> None:
         choose_run(path, runs, 3)
 
 
+def test_tokens_that_nobody_counted_are_noted(tmp_path: Path) -> None:
+    rows = [{**r, "tools/call_frequency": 1.5} for r in trl_rows()]
+    assert any("tools/call_frequency is not 0" in note for note in one(state(tmp_path, rows)).notes)
+    rows = [{**r, "tools/call_frequency": 0.0} for r in trl_rows()]
+    assert one(state(tmp_path, rows)).notes == ()
+
+
+@pytest.mark.parametrize("variant", [{"importance_sampling_level": "sequence"}, {"loss_type": "dapo"}])
+def test_variants_of_the_loss_cost_the_same(tmp_path: Path, variant: dict[str, str]) -> None:
+    """GSPO and DAPO change what is done with log-probs, not how many are computed."""
+    plain = priced(one(state(tmp_path, trl_rows()))).flops
+    (tmp_path / "training_args.json").write_text(json.dumps(variant))
+    assert priced(one(state(tmp_path, trl_rows()))).flops == plain
+
+
 # Order
 
 
