@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -602,3 +603,16 @@ def test_every_setting_that_code_asks_for_is_in_a_table() -> None:
     assert names - filled <= beside
     records = (cards.parent / "importers" / "_records.py").read_text(encoding="utf-8")
     assert not [name for name in filled if f'"{name}"' not in code + records]  # nor is any entry a promise
+
+
+def test_ten_thousand_steps_are_read_and_priced_in_two_seconds(tmp_path: Path) -> None:
+    row = trl_rows()[0]
+    rows = [{**row, "step": s, "num_tokens": 9920.0 * s} for s in range(1, 10_001)]
+    path = tmp_path / "trainer_state.json"
+    path.write_text(json.dumps({"log_history": rows}, indent=2))
+    assert path.read_text().count("\n") > 200_000
+    start = time.process_time()  # of this process: what else the machine does is not the point
+    card = priced(one(path))
+    assert time.process_time() - start < 2
+    assert card.log.total_steps == 10_000
+    assert len(card.curve()) <= 200
