@@ -26,7 +26,8 @@ from typing import Any
 
 from race.errors import InvalidInput
 from real_runs.executors._base import Executor
-from real_runs.executors.command import CommandExecutor, Limits
+from real_runs.executors.command import CommandExecutor
+from real_runs.executors.limits import Limits
 from real_runs.executors.local import LocalExecutor
 from real_runs.executors.simulated import SimulatorExecutor
 

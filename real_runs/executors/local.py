@@ -16,8 +16,9 @@ from typing import Any
 from race.errors import InvalidInput
 from real_runs import require_runs_extra
 from real_runs.executors._base import Job
-from real_runs.executors.command import CommandExecutor, Limits, cores
+from real_runs.executors.command import CommandExecutor
 from real_runs.executors.folder import JobFolder
+from real_runs.executors.limits import Limits, cores
 
 WARM = ("race.cli.app", "race.cli.live", "real_runs.run", "real_runs.assemble", "real_runs.nano")
 CONFIG_FILE = "run.toml"

@@ -13,7 +13,8 @@ from jobs import job, simulated
 
 from race.errors import CannotDo, InvalidInput
 from real_runs.executors import Executor, build_executor
-from real_runs.executors.command import CommandExecutor, Limits
+from real_runs.executors.command import CommandExecutor
+from real_runs.executors.limits import Limits
 from real_runs.executors.local import LocalExecutor, as_toml, gpu_groups
 from real_runs.executors.simulated import SimulatorExecutor
 from real_runs.executors.template import filled, parse_command, reads_stdin

@@ -15,7 +15,8 @@ from jobs import job, python, spec
 
 from race.records import PilotRecord
 from real_runs.executors import Job, Outcome
-from real_runs.executors.command import CommandExecutor, Limits
+from real_runs.executors.command import CommandExecutor
+from real_runs.executors.limits import Limits
 from real_runs.executors.results import last_json_object
 
 NOW = Limits(retries=0, grace=0.5)

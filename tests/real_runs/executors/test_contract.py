@@ -21,7 +21,8 @@ from race.errors import InvalidInput
 from race.records import PilotRecord
 from real_runs.executors import Executor, Job, Outcome
 from real_runs.executors.cluster import RayExecutor
-from real_runs.executors.command import CommandExecutor, Limits
+from real_runs.executors.command import CommandExecutor
+from real_runs.executors.limits import Limits
 from real_runs.executors.local import LocalExecutor
 from real_runs.executors.simulated import SimulatorExecutor
 

@@ -11,8 +11,9 @@ import pytest
 from jobs import job, python
 
 from real_runs.executors import build_executor
-from real_runs.executors.command import HOPELESS_CODES, CommandExecutor
+from real_runs.executors.command import CommandExecutor
 from real_runs.executors.folder import JobFolder
+from real_runs.executors.limits import HOPELESS_CODES
 from real_runs.executors.readings import ForeignReadings
 from real_runs.executors.template import PLACES
 

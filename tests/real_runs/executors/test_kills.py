@@ -17,7 +17,8 @@ from jobs import QUICK_OPTIONS, WARM, job, python, simulated, spec
 
 from race.records import PilotRecord
 from real_runs.executors import Executor, Outcome
-from real_runs.executors.command import CommandExecutor, Limits
+from real_runs.executors.command import CommandExecutor
+from real_runs.executors.limits import Limits
 from real_runs.executors.local import LocalExecutor
 
 LIMITS = Limits(retries=2, retry_wait=0.05, grace=1)
@@ -95,7 +96,8 @@ import json, sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
 from jobs import job, python
-from real_runs.executors.command import CommandExecutor, Limits
+from real_runs.executors.command import CommandExecutor
+from real_runs.executors.limits import Limits
 text = {runner!r}
 with CommandExecutor([*python(text), "{{folder}}"], limits=Limits(grace=0.5)) as executor:
     executor.submit(job(Path({folder!r})))

@@ -14,7 +14,7 @@ from jobs import QUICK_OPTIONS, job, simulated, spec
 from race.errors import CannotDo
 from real_runs.executors import Executor, Outcome
 from real_runs.executors.cluster import RayExecutor
-from real_runs.executors.command import Limits
+from real_runs.executors.limits import Limits
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 LIMITS = Limits(retries=1, retry_wait=0.05, grace=5)

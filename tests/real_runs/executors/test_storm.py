@@ -14,7 +14,8 @@ import pytest
 from jobs import WARM, job, simulated
 
 from real_runs.executors import Outcome
-from real_runs.executors.command import CommandExecutor, Limits
+from real_runs.executors.command import CommandExecutor
+from real_runs.executors.limits import Limits
 
 
 @pytest.mark.slow
