@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -164,6 +166,8 @@ def _row(record: Mapping[str, Any], prompt: str, answer: str, where: str) -> Row
         gold = gold.get("ground_truth")
     if isinstance(gold, (list, tuple)) and len(gold) == 1:  # one accepted answer, in a list
         gold = gold[0]
+    if isinstance(gold, float) and math.isnan(gold):  # how tables spell a missing value
+        gold = None
     if isinstance(gold, (int, float)) and not isinstance(gold, bool):
         gold = repr(gold)
     if not isinstance(gold, str) or not gold.strip():
@@ -214,13 +218,14 @@ def _read_parquet(path: Path) -> list[Mapping[str, Any]]:
 
 def _read_jsonl(path: Path) -> list[Mapping[str, Any]]:
     records: list[Mapping[str, Any]] = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    # Only line feeds end a record: splitlines() would also cut at U+2028 and others that JSON allows inside text.
+    for number, line in enumerate(_text(path).split("\n"), 1):
         if not line.strip():
             continue
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InvalidInput(f"data: {path.name!r} line {number} is no JSON ({error.msg})") from None
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"data: {path.name!r} line {number} is no JSON ({_json_problem(error)})") from None
         if not isinstance(record, dict):
             raise InvalidInput(f"data: {path.name!r} line {number} is {type(record).__name__}; allowed is an object")
         records.append(record)
@@ -232,13 +237,15 @@ def _read_json(path: Path) -> list[Mapping[str, Any]]:
         data = json.loads(_text(path))
     except json.JSONDecodeError:
         return _read_jsonl(path)  # JSON lines under the other name, as many data sets ship them
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"data: {path.name!r} is no JSON ({_json_problem(error)})") from None
     if not isinstance(data, list) or not all(isinstance(x, dict) for x in data):
         raise InvalidInput(f"data: {path.name!r} is no list of objects")
     return data
 
 
 def _read_csv(path: Path) -> list[Mapping[str, Any]]:
-    reader = csv.DictReader(_text(path).splitlines(keepends=True))
+    reader = csv.DictReader(io.StringIO(_text(path)))
     try:
         return [{k: v for k, v in record.items() if k is not None} for record in reader]
     except csv.Error as error:
@@ -250,6 +257,13 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"data: {path.name!r} cannot be read as UTF-8 text ({_first_line(error)})") from None
+
+
+def _json_problem(error: BaseException) -> str:
+    """What is wrong, which for a number of thousands of digits or bottomless nesting is no decoding error."""
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    return "nested too deep" if isinstance(error, RecursionError) else _first_line(error)
 
 
 def _first_line(error: BaseException) -> str:

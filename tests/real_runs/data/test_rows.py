@@ -205,3 +205,37 @@ def test_an_unreachable_hub_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(CannotDo, match=r"cannot be fetched here \(ConnectionError: no route to host\)") as error:
         load_rows("gsm8k")
     assert "\n" not in str(error.value)
+
+
+LINE_LIKE = "Wie\u2028viel\u2029ist\x85zwei\x0bmal\x0czwei\x1c?"
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_only_line_feeds_end_a_record(tmp_path: Path, suffix: str) -> None:
+    """JSON without escapes and CSV without quotes may hold what str.splitlines() takes for line ends."""
+    path = tmp_path / f"set{suffix}"
+    in_json = "".join(c for c in LINE_LIKE if ord(c) >= ord(" "))
+    record = json.dumps({"question": in_json, "answer": "4"}, ensure_ascii=False)
+    lines = [record, record.replace("Wie", "So")] if suffix == ".jsonl" else ["question,answer", f"{LINE_LIKE},4"]
+    path.write_text("\r\n".join(lines), encoding="utf-8", newline="")
+    rows = read_rows(path).rows
+    assert len(rows) == (2 if suffix == ".jsonl" else 1)
+    assert "\u2028viel" in rows[0].question
+    assert rows[0].gold == "4"
+
+
+def test_missing_values_of_tables_are_no_answers(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    path.write_text('{"question": "a", "answer": NaN}\n{"question": "b", "answer": 2.5}\n')
+    rows = read_rows(path)
+    assert [r.gold for r in rows.rows] == ["2.5"]
+    assert rows.dropped == {"no answer": 1}
+
+
+@pytest.mark.parametrize("name", ["set.json", "set.jsonl"])
+@pytest.mark.parametrize("content", ['{"answer": ' + "9" * 5000 + "}", "[" * 100_000])
+def test_json_that_python_cannot_hold(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InvalidInput, match="no JSON") as error:
+        read_rows(tmp_path / name)
+    assert "\n" not in str(error.value)
