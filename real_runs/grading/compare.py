@@ -34,6 +34,7 @@ from real_runs.grading.nodes import (
 )
 from real_runs.grading.relations import as_interval, same_relation
 from real_runs.grading.sequences import same_dotted
+from real_runs.grading.unions import distinct, merged
 
 MAX_ITEMS = 64
 _KNOWN_FREE = frozenset({"", "square", "^2", "^3"})
@@ -269,7 +270,7 @@ def _is_set(node: Node) -> bool:
 def _same_set_or_relation(gold: Node, pred: Node) -> bool | None:
     mine, other = _pieces(gold), _pieces(pred)
     if mine is not None and other is not None:
-        return match_unordered(mine, other)
+        return match_unordered(mine, other) or _same_union(mine, other)
     if isinstance(gold, Rel) and isinstance(pred, Rel):
         return same_relation(gold, pred)
     if isinstance(gold, Seq) and isinstance(pred, Seq):
@@ -279,6 +280,14 @@ def _same_set_or_relation(gold: Node, pred: Node) -> bool | None:
     if isinstance(gold, SetOp) or isinstance(pred, SetOp):
         return None
     return False
+
+
+def _same_union(mine: Sequence[Node], other: Sequence[Node]) -> bool | None:
+    """Whether two unions that are cut into different pieces cover the same numbers."""
+    if max(len(mine), len(other)) > MAX_ITEMS:
+        return None
+    a, b = merged(mine), merged(other)
+    return False if a is None or b is None else match_unordered(a, b)
 
 
 def _pieces(node: Node) -> tuple[Node, ...] | None:
@@ -303,7 +312,7 @@ def _pieces(node: Node) -> tuple[Node, ...] | None:
 
 
 def _same_sequence(gold: Node, pred: Node) -> bool | None:
-    a, b = (x if isinstance(x, Seq) else Seq("list", (x,)) for x in (gold, pred))
+    a, b = (_without_repeats(x) if isinstance(x, Seq) else Seq("list", (x,)) for x in (gold, pred))
     if len(a.items) != len(b.items):
         return False
     if a.kind == b.kind == "tuple":
@@ -316,6 +325,13 @@ def _same_sequence(gold: Node, pred: Node) -> bool | None:
             return False
         return all_of([same_answer(x, y) for x, y in zip(a.items, b.items, strict=True)])
     return match_unordered(a.items, b.items)
+
+
+def _without_repeats(node: Seq) -> Seq:
+    """A set that names a member twice is the set that names it once; a list is not."""
+    if node.kind != "set" or len(node.items) > MAX_ITEMS:
+        return node
+    return Seq("set", distinct(node.items, same_answer), node.left, node.right)
 
 
 def match_unordered(mine: Sequence[Node], other: Sequence[Node]) -> bool | None:

@@ -17,6 +17,7 @@ from real_runs.grading.nodes import TooBig, Unreadable
 from real_runs.grading.vocabulary import (
     COMMANDS,
     CONSTANT_WORDS,
+    DAY_HALVES,
     FUNCTIONS,
     GREEK,
     OPERATORS,
@@ -47,6 +48,7 @@ _THIN = re.compile(r"(?<=\d)\s*(?:\{,\}|\\[,!]\s*,?|,\s*\\[,!;:]|,\\ )\s*(?=\d{3
 _THOUSANDS = re.compile(r"(?<![\d,.])(\d{1,3}(?:,\d{3})+)(?![\d,]*\d)")
 _SPACED_THOUSANDS = re.compile(r"(?<![\d,.] )(?<![\d,.])(\d{1,3}(?: \d{3})+)(?![\d,]*\d)")
 _DOUBLED = re.compile(r"\\\\(?=[A-Za-z{}%$])")
+_DOTTED_HALF = re.compile(r"\b([aApP])\.\s?[mM]\.?(?![a-zA-Z])")
 _NUMBER = re.compile(r"(?:\d+(?:\.(?!\.)\d*)?|\.\d+)(?:[eE][+-]?\d{1,4}(?![\d.]))?")
 _RUN = re.compile(r"[A-Za-z]+")
 _COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
@@ -161,7 +163,11 @@ def _lex(text: str, out: list[Token], symbols: frozenset[str] | None, *, in_text
             after_number = bool(out) and (out[-1].kind == "num" or out[-1].text in ")}")
             following = text[match.end() : match.end() + 20]
             last = not following.lstrip()[:1].isalnum() and following[:1] not in ("_", "(")
-            out.extend(_letters(match.group(), spaced, after_number, symbols, in_text, last))
+            rate = len(out) > 1 and out[-1].text == "/" and out[-2].kind == "unit"
+            if rate and match.group() in UNIT_SYMBOLS:  # km/h: what follows a unit and a stroke is one too
+                out.append(Token("unit", UNIT_SYMBOLS[match.group()], spaced))
+            else:
+                out.extend(_letters(match.group(), spaced, after_number, symbols, in_text, last))
             at = match.end()
         elif text.startswith("...", at):
             out.append(Token("op", "dots", spaced))
@@ -190,6 +196,7 @@ def _lex_text(content: str, out: list[Token], symbols: frozenset[str] | None, sp
         out.append(Token("fn", FUNCTIONS[stripped], spaced))
         return
     before = len(out)
+    content = _DOTTED_HALF.sub(r"\1m", content)
     try:
         _lex(content, out, symbols, in_text=True)
     except Unreadable:  # prose with punctuation of its own
@@ -218,6 +225,8 @@ def _letters(
     lower = run.lower()
     if lower in ("and", "or"):
         return [Token("op", ",", spaced)]
+    if lower in DAY_HALVES and after_number and last and (spaced or in_text):
+        return [Token("unit", DAY_HALVES[lower], spaced)]
     if len(run) == 1:
         if after_number and spaced and run in UNIT_SYMBOLS and symbols is not None and run not in symbols and last:
             return [Token("unit", UNIT_SYMBOLS[run], spaced)]

@@ -17,7 +17,10 @@ _UNICODE = {
     "\u2009": " ", "\u202f": " ", "（": "(", "）": ")", "，": ",", "：": ":", "“": '"', "”": '"', "’": "'",
     "€": "\\euro ", "£": "\\pound ", "％": "%",
 }  # fmt: skip
+# Invisible: soft hyphen, zero-width spaces and joiners, marks of writing direction, byte order mark.
+_INVISIBLE = "\u00ad\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
 SPELLINGS: tuple[tuple[str, str], ...] = (
+    *((c, "") for c in _INVISIBLE),
     *((k, f"\\frac{{{v[0]}}}{{{v[2]}}}") for k, v in _FRACTIONS.items()),
     *((k, f"^{v}") for k, v in _SUPERSCRIPTS.items()),
     *_UNICODE.items(),
@@ -108,6 +111,9 @@ UNITS: dict[str, str] = {
 SCALES: dict[str, int] = {
     "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12,
 }  # fmt: skip
+
+# Halves of the day: 10 am is not 10 pm. Only after a number, since they are products of variables elsewhere.
+DAY_HALVES: dict[str, str] = {"am": "am", "pm": "pm"}
 
 # One-letter units need a hint that they are units: \text{}, or a space after a number and no such variable.
 UNIT_SYMBOLS: dict[str, str] = {

@@ -230,4 +230,26 @@ PAIRS: list[tuple[str, str, bool]] = [
     ("4", r"\log_2 16", True),
     ("16", "2^{2^2}", True),
     ("512", "2^3^2", True),
+    # Spelling that cannot be seen.
+    ("7", "\\boxed{7\u200b}", True),
+    ("1/2", "\\boxed{\u202a\\frac{1}{2}\u202c}", True),
+    # Halves of the day.
+    (r"10\text{ am}", r"\boxed{10 pm}", False),
+    ("10 am", r"\boxed{10\text{ a.m.}}", True),
+    ("10 am", r"\boxed{10}", True),
+    ("am", r"\boxed{ma}", True),
+    # Rates.
+    ("60 km/h", r"\boxed{60\text{ km/hr}}", True),
+    ("60 km/h", r"\boxed{60\text{ m/h}}", False),
+    # Sets name a member once, however often they name it.
+    (r"\{7,8\}", r"\boxed{\{8,7,7\}}", True),
+    (r"\{7,8\}", r"\boxed{\{8,8\}}", False),
+    # Unions in other pieces.
+    (r"[0,1]\cup[1,2]", r"\boxed{[0,2]}", True),
+    (r"[0,1)\cup(1,2]", r"\boxed{[0,2]}", False),
+    (r"(-\infty,3]", r"\boxed{(-\infty,1)\cup[1,3]}", True),
+    (r"(-\infty,3]", r"\boxed{(-\infty,1)\cup(1,3]}", False),
+    (r"(0,1)\cup\{1\}", r"\boxed{(0,1]}", True),
+    (r"[-\sqrt2,\sqrt2]", r"\boxed{[-\sqrt2,0]\cup[0,\sqrt2]}", True),
+    ("[0,2]", r"\boxed{[0,2]\cup[2,2.5]}", False),
 ]
