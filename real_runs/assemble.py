@@ -9,7 +9,6 @@ A `Setup` is plain data: it is saved beside the run, compared when the run is re
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -36,10 +35,19 @@ if TYPE_CHECKING:
     from real_runs.grading import Grader
     from real_runs.prm import ProcessRewardModel
 
-DATA_FIELDS = (
-    "train", "heldout", "benchmarks", "prompt_column", "answer_column", "heldout_fraction", "instruction", "system",
-    "template_options",
-)  # fmt: skip
+# Name to what may be given for it. A value of another type must not get through: "no" is a true value in Python.
+_DATA_KINDS = {
+    "train": "text", "heldout": "text", "benchmarks": "a table of texts", "prompt_column": "text",
+    "answer_column": "text", "heldout_fraction": "a number", "instruction": "text", "system": "text",
+    "template_options": "a table",
+}  # fmt: skip
+_PRM_KINDS = {
+    "aggregation": "text", "step_format": "text", "separator": "text", "dtype": "text", "device": "text",
+    "max_tokens": "a whole number >= 1", "batch_tokens": "a whole number >= 1",
+    "trust_remote_code": "true or false", "engine": "text", "memory": "a number",
+}  # fmt: skip
+DATA_FIELDS = tuple(_DATA_KINDS)
+_OPTIONAL_TEXTS = ("instruction", "system", "prompt_column", "answer_column", "train", "heldout", "separator")
 _DEFAULT_COMPLETION_TOKENS = 2048
 
 
@@ -72,11 +80,20 @@ class Setup:
     def __post_init__(self) -> None:
         if not isinstance(self.model, str) or not self.model.strip():
             raise InvalidInput(f"model: found {self.model!r}; allowed is a model name or folder")
-        _known("data", self.data, DATA_FIELDS)
+        _known("data", self.data, _DATA_KINDS)
+        _known("prm", self.prm, _PRM_KINDS)
+        for name in ("reward_model", "judge_model"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value.strip()):
+                raise InvalidInput(f"{name}: found {value!r}; allowed is a model name or folder")
         if not self.nano:
             return
         if self.data:
             raise InvalidInput(f"data: given with {self.model}, which has its own task; leave it out")
+        if self.prm:
+            raise InvalidInput(
+                f"prm: given with {self.model}, which reads its own reward models; leave it out"
+            )
         if self.judge_model is not None:
             raise InvalidInput(
                 f"judge_model: given with {self.model}, which has a ground-truth judge; leave it out"
@@ -89,7 +106,9 @@ class Setup:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; local data files are named with their digest, so that a changed one is noticed."""
-        digests = {name: found for name in ("train", "heldout") if (found := _digest(self.data.get(name)))}
+        sources = {name: self.data.get(name) for name in ("train", "heldout")}
+        sources |= {f"benchmarks.{name}": source for name, source in self.data.get("benchmarks", {}).items()}
+        digests = {name: found for name, source in sources.items() if (found := _digest(source))}
         return {**asdict(self), "data": dict(self.data), "prm": dict(self.prm), "digests": digests}
 
     @classmethod
@@ -200,7 +219,6 @@ def assembled(setup: Setup, options: RunOptions, *, train: bool = True) -> Itera
         return
     from real_runs.grading import Grader
 
-    _check_prm(setup.prm)
     with Grader() as grader:
         yield _text_parts(setup, options, grader, train=train)
 
@@ -251,8 +269,10 @@ def _nano_reward(text: str) -> Reward:
 
 def _text_parts(setup: Setup, options: RunOptions, grader: Grader, *, train: bool) -> Parts:
     from real_runs.data import text_task
+    from real_runs.prm.steps import check_aggregation
     from real_runs.rewards import PrmJudge, text_reward
 
+    aggregation = check_aggregation(setup.prm.get("aggregation", "min"))  # before gigabytes are read for nothing
     path = locate(setup.model)
     data = dict(setup.data)
     benchmarks: Mapping[str, str] = data.pop("benchmarks", {})
@@ -283,7 +303,7 @@ def _text_parts(setup: Setup, options: RunOptions, grader: Grader, *, train: boo
     if train:
         reward = text_reward(
             setup.reward, grader, reward_model=setup.reward_model, load=load,
-            aggregation=setup.prm.get("aggregation", "min"),
+            aggregation=aggregation,
         )  # fmt: skip
     judge = PrmJudge(load(setup.judge_model)) if setup.judge_model else None
     notes = (f"data: {task.report.summary()}", *task.report.notes)
@@ -304,20 +324,26 @@ def _locate_prm(model: str) -> str:
     return found or model
 
 
-def _check_prm(given: Mapping[str, Any]) -> None:
-    from real_runs import require_runs_extra
+def _known(table: str, given: object, kinds: Mapping[str, str]) -> None:
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"{table}: found {given!r}; allowed is a table")
+    for name, value in given.items():
+        if name not in kinds:
+            raise InvalidInput(f"{table}: unknown name {name!r}; allowed are {', '.join(kinds)}")
+        if value is None and (name in _OPTIONAL_TEXTS or not kinds[name].startswith("text")):
+            continue
+        if not _KINDS[kinds[name]](value):
+            raise InvalidInput(f"{table}.{name}: found {value!r}; allowed is {kinds[name]}")
 
-    require_runs_extra()
-    from real_runs.prm.load import load_prm
 
-    known = [name for name in inspect.signature(load_prm).parameters if name != "path"]
-    _known("prm", given, ("aggregation", *known))
-
-
-def _known(table: str, given: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
-    unknown = sorted(set(given) - set(allowed))
-    if unknown:
-        raise InvalidInput(f"{table}: unknown name {unknown[0]!r}; allowed are {', '.join(allowed)}")
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "text": lambda x: isinstance(x, str),
+    "a number": lambda x: isinstance(x, (int, float)) and not isinstance(x, bool),
+    "a whole number >= 1": lambda x: isinstance(x, int) and not isinstance(x, bool) and x >= 1,
+    "true or false": lambda x: isinstance(x, bool),
+    "a table": lambda x: isinstance(x, Mapping),
+    "a table of texts": lambda x: isinstance(x, Mapping) and all(isinstance(v, str) for v in x.values()),
+}
 
 
 def _digest(source: object) -> str | None:
