@@ -45,7 +45,7 @@ def evaluate(
     """pass@1 with its confidence interval, pass@k and judge of a model, an adapter or a run."""
     from dataclasses import replace
 
-    from race.cli.live import stdout_to_stderr
+    from race.cli.live import quiet_libraries, stdout_to_stderr
     from real_runs import require_runs_extra
     from real_runs.assemble import assembled
     from real_runs.trained import evaluate_trained, evaluation_options, find_trained, load_trained, with_sets
@@ -67,6 +67,7 @@ def evaluate(
     setup = replace(setup, prm={**setup.prm, **told["prm"]})
     options = evaluation_options(trained, told["options"])
     found: dict[str, Evaluation] = {}
+    quiet_libraries()
     with stdout_to_stderr(), assembled(setup, options, train=trained.run and not sets) as parts:
         for line in parts.notes:
             note(line)

@@ -158,6 +158,14 @@ def stops_between_steps(*, quiet: bool = False) -> Iterator[Callable[[], None]]:
             signal.signal(number, handler)
 
 
+def quiet_libraries() -> None:
+    """No progress bars and advice from transformers: a log should hold our lines, and an error should stand alone."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
     """Whatever libraries and engine processes print meanwhile goes to stderr: stdout is for the result alone."""

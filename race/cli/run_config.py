@@ -57,11 +57,13 @@ def read_config(path: Path | None) -> dict[str, Any]:
         elif name not in SCALARS:
             raise InvalidInput(f"config: unknown name {name!r}; allowed are {', '.join((*SCALARS, *TABLES))}")
         elif isinstance(value, bool) or not isinstance(value, SCALARS[name]):
-            kinds = " or ".join(
-                {"str": "text", "list": "a list"}.get(k.__name__, "a number") for k in SCALARS[name]
-            )
+            kinds = " or ".join(_kind(k) for k in SCALARS[name] if k is not int or float not in SCALARS[name])
             raise InvalidInput(f"config.{name}: found {value!r}; allowed is {kinds}")
     return data
+
+
+def _kind(kind: type) -> str:
+    return {"str": "text", "list": "a list", "int": "a whole number"}.get(kind.__name__, "a number")
 
 
 def merged(config: Mapping[str, Any], flags: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:

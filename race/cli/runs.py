@@ -168,7 +168,7 @@ def _carry_out(
     setup: Setup, pilot: PilotSpec, options: RunOptions, folder: Path, monitors: list[str] | None
 ) -> PilotRecord:
     """Run the pilot with everything that watches it."""
-    from race.cli.live import LiveRun, stdout_to_stderr, stops_between_steps
+    from race.cli.live import LiveRun, quiet_libraries, stdout_to_stderr, stops_between_steps
     from real_runs.assemble import assembled
     from real_runs.monitors import RunMonitors, build_monitors
 
@@ -179,6 +179,7 @@ def _carry_out(
         config={"spec": pilot.to_dict(), "options": options.to_dict(), "setup": setup.to_dict()},
         complain=note,
     )
+    quiet_libraries()
     with stdout_to_stderr(), stops_between_steps() as check, assembled(setup, options) as parts:
         for line in parts.notes:
             note(line)
@@ -198,9 +199,10 @@ def _carry_out(
 
 def _take_part(setup: Setup, pilot: PilotSpec, options: RunOptions, folder: Path) -> None:
     """The run in a process beside the one that writes and talks; errors of its own are told."""
-    from race.cli.live import stdout_to_stderr, stops_between_steps
+    from race.cli.live import quiet_libraries, stdout_to_stderr, stops_between_steps
     from real_runs.assemble import assembled
 
+    quiet_libraries()
     with stdout_to_stderr(), stops_between_steps(quiet=True), assembled(setup, options) as parts:
         try:
             _run(parts, pilot, options, folder, [])
@@ -211,12 +213,8 @@ def _take_part(setup: Setup, pilot: PilotSpec, options: RunOptions, folder: Path
 def _run(
     parts: Parts, pilot: PilotSpec, options: RunOptions, folder: Path, callbacks: list[Any]
 ) -> PilotRecord:
-    from transformers.utils import logging
-
     from real_runs.run import run_pilot
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     if parts.reward is None:
         raise CannotDo("reward: this setup has none to train on")
 
