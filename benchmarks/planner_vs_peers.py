@@ -66,6 +66,7 @@ from race.simulator.worlds import Truth, World, alien_worlds, own_worlds
 PEER_SIZES = (1 / 16, 1 / 8)
 BUDGETS = ("1e18", "3e18", "1e19", "1e20")
 WITHIN = 0.01
+ROUNDING = 1e-6  # of rho: an optimum that sits on a kink of the costs may be the end of an interval
 CHECKPOINTS = (0.1, 0.25, 0.5, 1.0)
 
 
@@ -494,10 +495,15 @@ def our_claims(runs: list[dict[str, Any]], share: float) -> dict[str, Any]:
             [truth["loss_by_regime"][a] <= WITHIN for a, (_, truth) in zip(label, rows, strict=True)]
         ),
         "model_right": share_interval([row["model"] == truth["model"] for row, truth in rows]),
-        "rho_coverage": share_interval([r["rho_star"][1] <= truth["rho"] <= r["rho_star"][2] for r, truth in rows]),
+        "rho_coverage": share_interval(
+            [r["rho_star"][1] - ROUNDING <= truth["rho"] <= r["rho_star"][2] + ROUNDING for r, truth in rows]
+        ),
         "rho_coverage_or_as_good": share_interval(
             [
-                any(r["rho_star"][1] <= high and low <= r["rho_star"][2] for low, high in truth["near_rhos"])
+                any(
+                    r["rho_star"][1] - ROUNDING <= high and low <= r["rho_star"][2] + ROUNDING
+                    for low, high in truth["near_rhos"]
+                )
                 for r, truth in rows
             ]
         ),

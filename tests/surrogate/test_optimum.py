@@ -34,6 +34,22 @@ def test_a_parabola_is_found_between_grid_points(peak: float) -> None:
     assert not at_end.any()
 
 
+def test_a_peak_on_a_kink_of_the_costs_is_found_exactly() -> None:
+    """One pass and two: the grid has them, and a response that turns there is not smoothed away."""
+    assert np.all(ON.kinks.sum(axis=1) == 2)
+    at = ON.rhos[ON.kinks].reshape(len(ON.rhos), 2)
+    for line, price in enumerate(ON.costs):
+        assert np.allclose(price.update_ratio(at[line]), [1.0, 2.0])
+    x = logit(ON.rhos)
+    for which in (0, 1):
+        away = x - logit(at[:, [which]])
+        tent = 0.6 - np.where(away < 0, -0.05 * away, 0.02 * away) - 0.01 * away**2
+        rho, value, at_end = ON.peaks(tent[None])
+        assert np.allclose(rho[0], at[:, which], atol=1e-12)
+        assert np.allclose(value[0], 0.6)
+        assert not at_end.any()
+
+
 @given(st.integers(0, 5))
 def test_a_peak_value_is_never_below_the_grid(seed: int) -> None:
     values = np.random.default_rng(seed).uniform(size=(20, *ON.rhos.shape))
