@@ -108,6 +108,7 @@ def gather(
         runs=tuple(_run(record, record.id in entered) for record in records),
         checks=surrogate.diagnostics(level=LEVEL).to_dict(),
         minds=tuple(one.to_dict() for one in change_of_mind(surrogate, space, on=on)),
+        largest_pilot=space.sizes[-1],
         assumptions=_assumptions(surrogate, recipe),
         notes=tuple(decision.notes),
         skipped=tuple(skipped),

@@ -157,8 +157,8 @@ class ReportData:
         Every record.
     checks
         `surrogate.Diagnostics.to_dict()` of leaving one run out.
-    minds
-        Pilots that could change the decision, most likely first.
+    minds, largest_pilot
+        Pilots that could change the decision, most likely first, and the FLOPs of the largest that was considered.
     assumptions
         Title and text.
     """
@@ -174,6 +174,7 @@ class ReportData:
     runs: tuple[Run, ...]
     checks: Mapping[str, Any]
     minds: tuple[Mapping[str, Any], ...]
+    largest_pilot: int
     assumptions: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     skipped: tuple[str, ...]

@@ -194,8 +194,7 @@ def _minds(data: ReportData) -> str:
     if not data.minds:
         return head + "<p>The pilot budget, a tenth of this budget, pays for no pilot.</p>"
     if data.minds[0]["probability"] < 0.005:
-        largest = format_flops(max(m["budget"] for m in data.minds))
-        return head + f"<p>No single pilot of up to {largest} FLOPs would.</p>"
+        return head + f"<p>No single pilot of up to {format_flops(data.largest_pilot)} FLOPs would.</p>"
     rows = [
         [
             plain(m["model"]),

@@ -53,7 +53,7 @@ def evidence_words(counts: Mapping[str, int]) -> str:
     """What the statement rests on."""
     found = ", ".join(f"{n} {kind} record{'s' if n != 1 else ''}" for kind, n in counts.items() if n)
     if not found:
-        return "no evidence: this is the simulator's prior, nothing is measured"
+        return "none: this is the simulator's prior, nothing is measured"
     if {kind for kind, n in counts.items() if n} == {"simulated"}:
         return f"{found}: a simulated world, nothing is measured"
     return found
