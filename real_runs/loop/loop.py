@@ -145,8 +145,12 @@ class Loop:
         return 0.0
 
     def _fill(self) -> str | None:
-        """Start pilots until all slots are taken; why no more, when there is a free one."""
-        while len(self.executor.running()) < self.executor.slots:
+        """Start pilots until all slots are taken; why no more, when there is a free one.
+
+        Pilots that have ended and were not looked at yet count too: asking takes a while, and where pilots end faster
+        than that, nothing would ever be learned from them.
+        """
+        while len(self._claims) < self.executor.slots:
             inherited = self._inherit()
             if inherited is not None:
                 self._again(inherited)
