@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import optuna
@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from planner import trials
 from planner.leases import Lease, Owner
 from planner.locks import first_line
-from planner.progress import Progress
+from planner.progress import Pilot, Progress
 from planner.proposer import NoProposal, Proposer
 from planner.sampler import WHY, RaceSampler
 from planner.seeds import trial_seed
@@ -37,8 +37,8 @@ from race.records import PilotRecord, PilotSpec
 
 LEASE, TOKEN, FACTS = "race:lease", "race:token", "race:facts"
 
-# Enough to draw a learning curve in a dashboard; the record keeps every point.
-SHOWN_POINTS = 20
+# Enough to draw a learning curve in a dashboard; the record keeps every point. Each is a transaction of its own.
+SHOWN_POINTS = 8
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ class StudyMemory:
         self.space = proposer.space
         self.sampler = RaceSampler.of(proposer, records=evidence)
         study.sampler = self.sampler
+        self._evidence = tuple(evidence)
+        self._known: dict[int, Pilot] = {}
 
     @classmethod
     def open(
@@ -150,7 +152,7 @@ class StudyMemory:
 
     def progress(self) -> Progress:
         """All pilots so far."""
-        return self.sampler.progress(self.study)
+        return self._read(self._trials())
 
     def ask(self) -> PilotSpec:
         """Sample the next pilot; the trial stays running until told."""
@@ -167,13 +169,14 @@ class StudyMemory:
             Other processes are asking and do not come to an end.
         """
         with self.storage.exclusive():
-            progress = self.progress()
+            found = self._trials()
+            progress = self._read(found)
             # Refuse before a trial exists: a question that has no answer leaves no trace in the study.
             self.sampler.proposer.ensure_something(progress)
-            if any(t.state == TrialState.WAITING for t in self._trials()):
+            if any(t.state == TrialState.WAITING for t in found):
                 return self._enqueued(owner, folder)
             proposal = self.sampler.proposer.propose(progress)
-            number = 1 + max((t.number for t in self._trials()), default=-1)
+            number = 1 + max((t.number for t in found), default=-1)
             spec = self.space.spec(proposal.cell, seed=trial_seed(self.sampler.proposer.seed, number))
             attrs: dict[str, Any] = {
                 trials.SPEC: spec.to_dict(),
@@ -252,8 +255,8 @@ class StudyMemory:
         """
         with self.storage.exclusive():
             trial = self._at(claim.number)
-            held = self.held().get(claim.number)
-            lost = held is None or held.owner != owner
+            held = trial.user_attrs.get(LEASE) if trial.state == TrialState.RUNNING else None
+            lost = held is None or Lease.from_dict(held).owner != owner
             if lost and record.health.status in ("failed", "timeout"):
                 return False
             if trial.state.is_finished():
@@ -292,11 +295,18 @@ class StudyMemory:
     def _trials(self) -> list[FrozenTrial]:
         return self.study.get_trials(deepcopy=False)
 
+    def _read(self, found: list[FrozenTrial]) -> Progress:
+        read = trials.read(
+            self.study, self.space, seed=self.sampler.proposer.seed, found=found, known=self._known
+        )
+        return replace(read, evidence=self._evidence)
+
     def _at(self, number: int) -> FrozenTrial:
-        found = next((t for t in self._trials() if t.number == number), None)
-        if found is None:
-            raise CannotDo(f"study: trial {number} is gone; somebody deleted it")
-        return found
+        try:
+            where = self._backend.get_trial_id_from_study_id_trial_number(self.study._study_id, number)
+        except KeyError:
+            raise CannotDo(f"study: trial {number} is gone; somebody deleted it") from None
+        return self._backend.get_trial(where)
 
     def _running(self, spec: PilotSpec) -> FrozenTrial | None:
         for trial in self._trials():

@@ -13,7 +13,7 @@ study's own user attributes and checked whenever a study is picked up again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -90,22 +90,37 @@ def value_of(record: PilotRecord, target: str) -> float | None:
     return None if curve is None else float(curve.value[-1])
 
 
-def read(study: Study, space: PilotSpace, *, seed: int, skip: int | None = None) -> Progress:
+def read(
+    study: Study,
+    space: PilotSpace,
+    *,
+    seed: int,
+    skip: int | None = None,
+    found: Sequence[FrozenTrial] | None = None,
+    known: dict[int, Pilot] | None = None,
+) -> Progress:
     """All pilots of a study; trials that are none of ours, or cannot be read, are named in the notes.
 
     Parameters
     ----------
     skip
         Number of the trial being sampled right now, which is no pilot yet.
+    found
+        The study's trials, for a caller that has just read them.
+    known
+        Pilots of finished trials read before, by number; those read now are added. Finished trials never change.
     """
     pilots, notes = [], []
-    everything = study.get_trials(deepcopy=False)
+    everything = study.get_trials(deepcopy=False) if found is None else found
     # A late record has taken over the charge of the trial that was given up.
     replaced = {trial.user_attrs.get(REPLACES) for trial in everything}
     for trial in everything:
         if trial.number in (skip, *replaced) or trial.state == TrialState.WAITING:
             continue
         if trial.user_attrs.get(WITHDRAWN):  # never started: it has cost nothing
+            continue
+        if known is not None and trial.number in known:
+            pilots.append(known[trial.number])
             continue
         try:
             pilot = _pilot(trial, space, seed)
@@ -117,6 +132,8 @@ def read(study: Study, space: PilotSpace, *, seed: int, skip: int | None = None)
                 notes.append(f"trial {trial.number} of the study is skipped: it has no model, rho and size")
             continue
         pilots.append(pilot)
+        if known is not None and trial.state.is_finished():
+            known[trial.number] = pilot
     return Progress(tuple(pilots), notes=tuple(notes))
 
 
