@@ -87,8 +87,16 @@ def render(console: Console, data: dict[str, Any]) -> None:
         facts(
             ("pilots", f"{data['pilots_run']} run, {used}"),
             ("ended", f"{data['stopped_because']}: {data['stopped_reason']}"),
-            ("kept in", f"{data['study']['folder']}, records in {data['study']['store']}"),
+            ("kept in", f"{_near(data['study']['folder'])}, records in {_near(data['study']['store'])}"),
         )
     )
     console.print()
     render_decision(console, data)
+
+
+def _near(path: str) -> str:
+    """A path as seen from here, where it lies below."""
+    from pathlib import Path
+
+    whole, here = Path(path).absolute(), Path.cwd()
+    return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)

@@ -357,6 +357,9 @@ class Loop:
         progress = self._study(self.memory.progress)
         running = tuple((job, self.executor.progress(job) or 0.0) for job in self.executor.running())
         spent = sum(p.charged for p in progress.pilots if p.state != "running") + sum(flops for _, flops in running)
+        # Ended since the outcomes were taken: they are looked at in the next turn.
+        seen = {job.id for job, _ in running}
+        spent += sum(claim.spec.budget for job, claim in self._claims.items() if job not in seen)
         seconds = time.monotonic() - self._started
         if self._spent_before is None:
             self._spent_before = spent
