@@ -58,8 +58,10 @@ def executor_config(path: Path, kind: str, workers: int, seconds: float) -> Path
 class Fire:
     """Kills workers and loops at random, and starts loops again."""
 
-    def __init__(self, line: list[str], loops: int, log: Path, every: float, parents: float, seed: int) -> None:
-        self.line, self.log = line, log
+    def __init__(
+        self, line: list[str], loops: int, log: Path, every: float, parents: float, seed: int, ray: bool
+    ) -> None:
+        self.line, self.log, self.ray = line, log, ray
         self.every, self.parents = every, parents
         self.random = random.Random(seed)
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * loops
@@ -104,6 +106,13 @@ class Fire:
                     self.random.choice(living).kill()
                     self.killed["loops"] += 1
 
+    def is_worker(self, child: psutil.Process, loop: int) -> bool:
+        words = " ".join(child.cmdline())
+        if self.ray:
+            return "ray::run_task" in words
+        # Forked ones keep the warden's command line; a worker has no children and a warden above it.
+        return not child.children() and child.ppid() != loop
+
     def kill_worker(self) -> None:
         workers = []
         for process in self.processes:
@@ -115,8 +124,7 @@ class Fire:
                 continue
             for child in children:
                 try:
-                    # Forked ones keep the warden's command line; a worker has no children and a warden above it.
-                    if not child.children() and child.parent() not in (None, psutil.Process(process.pid)):
+                    if self.is_worker(child, process.pid):
                         workers.append(child)
                 except psutil.NoSuchProcess:
                     continue
@@ -126,10 +134,6 @@ class Fire:
                 self.killed["workers"] += 1
             except psutil.NoSuchProcess:
                 return
-
-
-def ray_workers() -> list[psutil.Process]:
-    return [p for p in psutil.process_iter(["cmdline"]) if "ray::run_task" in " ".join(p.info["cmdline"] or [])]
 
 
 def spent_in(folder: Path) -> float:
@@ -215,7 +219,7 @@ def run(told: argparse.Namespace, out: Path, storage: str, config: Path) -> None
     started = time.monotonic()
     fire = Fire(
         command(out, storage, told.pilots, config), told.loops, out, told.kill_worker_every, told.kill_loop_every,
-        told.seed,
+        told.seed, told.executor == "ray",
     )  # fmt: skip
     try:
         fire.go(told.limit)
