@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from race.errors import InvalidInput
 from race.store import Store
 from real_runs.executors import Executor, Job, Outcome
+from real_runs.folder import RunFolder
 from real_runs.study.design import TUNING_STAGE, StudyRun, study_runs, tuning_runs
 from real_runs.study.tuning import Rates, tuned_rates
 
@@ -91,9 +92,22 @@ def conduct(
     InvalidInput
         An unknown stage or run id, or a store with a record of another setting under a run's name.
     CannotDo
-        Tuned rates are asked for before tuning is done.
+        Tuned rates are asked for before tuning is done, or another process works in ``out``.
     """
-    out = Path(out)
+    with RunFolder(Path(out)).locked():
+        return _conduct(study, executor, Path(out), stages, only, rates, tries, told)
+
+
+def _conduct(
+    study: Study,
+    executor: Executor,
+    out: Path,
+    stages: Sequence[str],
+    only: Sequence[str],
+    rates: Rates | None,
+    tries: int,
+    told: Callable[[Standing], None],
+) -> Conduct:
     store = Store(out / "records", create=True)
     store.add_all([])  # a folder that cannot be written is found out now
     work = _Work(study, executor, store, out / "jobs", tries, told)

@@ -17,6 +17,7 @@ from race.errors import CannotDo, InvalidInput
 from race.records import Health, PilotRecord, PilotSpec
 from race.store import Store
 from real_runs.executors.simulated import SimulatorExecutor, named_world
+from real_runs.folder import RunFolder
 from real_runs.study import conduct, read_study, study_runs, tuning_runs
 from real_runs.study.file import Study, study_from_dict
 
@@ -156,6 +157,11 @@ def test_a_store_of_another_study_is_not_mixed_in(study: Study, tmp_path: Path) 
     other["targets"] = ["native", "pass@1", "judge"]
     with pytest.raises(InvalidInput, match="of another setting"):
         go(study_from_dict(other), Counting(), tmp_path, stages=["B"])
+
+
+def test_two_processes_do_not_work_in_one_folder(study: Study, tmp_path: Path) -> None:
+    with RunFolder(tmp_path).locked(), pytest.raises(CannotDo, match="another process"):
+        go(study, Counting(), tmp_path)
 
 
 def test_the_command_line(tmp_path: Path) -> None:
