@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BLOCK = re.compile(r"(?P<before>[^\n]*)\n+```(?P<kind>console|pycon|python)\n(?P<text>.*?)```", re.DOTALL)
+BLOCK = re.compile(r"(?P<before>[^\n]*\n+|^)```(?P<kind>console|pycon|python)\n(?P<text>.*?)```", re.DOTALL)
 NUMBER = re.compile(r"-?\d[\d,]*\.?\d*(?:e[+-]?\d+)?")
 SKIP = "<!-- not refreshed -->"  # needs a file that is not in the repository: only --with runs it
 SLOW = "<!-- slow -->"  # trains for real: only --all runs it
