@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -202,7 +204,7 @@ def architecture_of(log: RunLog, model: str | Architecture | None) -> tuple[str,
     beside, named = log.config.get("architecture"), log.config.get("model")
     if beside is not None:
         arch = Architecture.from_config(beside.value)
-        return (str(named.value) if named is not None else arch.name), arch
+        return (str(named.value) if named is not None else _folder_name(arch, beside.value)), arch
     if named is not None:
         try:
             return str(named.value), Architecture.from_config(str(named.value))
@@ -212,6 +214,13 @@ def architecture_of(log: RunLog, model: str | Architecture | None) -> tuple[str,
         f"model: missing; {log.file} does not say which model was trained, and no config.json is beside it; allowed "
         "is a built-in name, a hub id, or the path of a config.json (--model)"
     )
+
+
+def _folder_name(arch: Architecture, config: Any) -> str:
+    """Name of a model that only its folder names: ``checkpoint-40`` is every run's, so the run's folder."""
+    if isinstance(config, str) and re.fullmatch(r"checkpoint-\d+", arch.name):
+        return Path(config).resolve().parent.parent.name or arch.name
+    return arch.name
 
 
 def card_of(

@@ -161,6 +161,8 @@ def run_log(
             "are missing"
         )
     own = rows.state.get("total_flos")
+    # Text stands in as NaN: a column of it alone is no metric.
+    logged = {name: values for name, values in columns.items() if np.isfinite(values).any()}
     return RunLog(
         trainer=table.trainer,
         title=table.title,
@@ -171,7 +173,7 @@ def run_log(
         covered=covered,
         series=series,
         rewards=_rewards(table, plain),
-        raw=columns,
+        raw=logged,
         releases=table.releases(found),
         run=rows.run,
         averaged=table.averaged,
@@ -179,7 +181,7 @@ def run_log(
         redone=run.redone,
         own_total=float(own) if isinstance(own, (int, float)) else None,
         notes=tuple(notes),
-        unknown_keys=table.unknown(columns),
+        unknown_keys=table.unknown(logged),
         keys=keys,
     )
 
@@ -225,16 +227,21 @@ def _series(
     for spec in table.fields:
         values: FloatArray | None = None
         for key in spec.keys:
-            names = [n for n in key.find(plain) if np.isfinite(plain[n]).any()]
+            there = key.find(plain)
+            names = [n for n in there if np.isfinite(plain[n]).any()]
             if not names:
+                if there:
+                    notes.append(f"{there[0]} is a finite number in no entry; taken as not logged")
                 continue
             if len(names) > 1:
                 notes.append(f"{spec.name} is the mean of {len(names)} keys that match {key.key}")
             with np.errstate(invalid="ignore"):
                 stack = np.stack([plain[n] for n in names])
-                there = np.isfinite(stack)
-                count = there.sum(axis=0)
-                column = np.where(count, np.where(there, stack, 0).sum(axis=0) / np.maximum(count, 1), np.nan)
+                finite = np.isfinite(stack)
+                count = finite.sum(axis=0)
+                column = np.where(
+                    count, np.where(finite, stack, 0).sum(axis=0) / np.maximum(count, 1), np.nan
+                )
             column = 1 - column if spec.complement else column * spec.scale
             values = column if values is None else np.where(np.isfinite(values), values, column)
             found.setdefault(key.key, key)

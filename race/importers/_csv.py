@@ -30,6 +30,11 @@ def read_csv(path: Path) -> list[Rows]:
     try:
         header = [cell.strip() for cell in next(reader, [])]
         columns = _columns(header)
+        twice = sorted({header[at] for at in columns if header.count(header[at]) > 1})
+        if twice:
+            raise InvalidInput(
+                f"{path}, line 1: column {twice[0]!r} appears twice; allowed is each name once: rename runs or columns"
+            )
         runs: dict[str, list[Row]] = {run: [] for run, _ in columns.values()}
         for cells in reader:
             at = reader.line_num
@@ -81,9 +86,10 @@ def _add(
     values: dict[str, dict[str, float]] = {}
     for column, (run, key) in columns.items():
         cell = cells[column].strip()
-        # An empty cell was not logged in this row; "NaN" was logged and is not a number.
-        if cell and (parsed := number(cell)) is not None:
-            values.setdefault(run, {})[key] = parsed
+        # An empty cell was not logged in this row; "NaN" and "1,234" were, and are no numbers: a gap that is noted.
+        if cell:
+            parsed = number(cell)
+            values.setdefault(run, {})[key] = math.nan if parsed is None else parsed
     for run, found in values.items():
         if any(not math.isnan(v) for v in found.values()):
             runs[run].append(Row(step_of({**steps, **found}, f"{path}, line {at}"), found, at))

@@ -1,8 +1,8 @@
 """Log entries as they stand in a file: a step if the file gives one, and numbers by logged name.
 
 Readers of JSON containers: a ``trainer_state.json``, a list of rows (a Weights & Biases export), a table of tags by
-step, JSON lines. Numbers that are not finite, written as NaN, "NaN", null or Infinity, become NaN; what is not a
-number is left out.
+step, JSON lines. Numbers that are not finite, written as NaN, "NaN", null or Infinity, become NaN, and so does text
+where a number should be; other values are left out.
 """
 
 from __future__ import annotations
@@ -106,6 +106,25 @@ def numbers(entry: Mapping[str, Any]) -> dict[str, float]:
             found[name] = value
         elif (parsed := number(value)) is not None:
             found[name] = parsed
+        elif isinstance(value, str):
+            found[name] = math.nan  # "1,234" was logged and cannot be read: a gap, and noted
+    return found
+
+
+class _NamedTwiceError(Exception):
+    """A JSON object has one name with two values."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; `json` would keep the last of two values and say nothing."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: dict[str, Any] = {}
+        for name, value in pairs:
+            if repr(seen.setdefault(name, value)) != repr(value):  # NaN is not equal to itself
+                raise _NamedTwiceError(
+                    f"{name[:100]!r} has two values in one object; allowed is each name once"
+                )
     return found
 
 
@@ -157,7 +176,9 @@ def read_json(path: Path, *, salvage: bool = False) -> Rows:
         line = data.count(b"\n", 0, error.start) + 1
         raise InvalidInput(f"{path}, line {line}: is not UTF-8 text; allowed is {WHAT}") from None
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_object)
+    except _NamedTwiceError as error:
+        raise InvalidInput(f"{path}: {error}") from None
     except RecursionError:
         raise InvalidInput(f"{path}: is nested too deeply; allowed is {WHAT}") from None
     except json.JSONDecodeError as error:
@@ -259,7 +280,9 @@ def read_json_lines(path: Path) -> Rows:
                 f"{path}, line {broken[0]}: is not JSON: {broken[1]}; allowed is an object a line"
             )
         try:
-            entry = json.loads(text)
+            entry = json.loads(text, object_pairs_hook=_object)
+        except _NamedTwiceError as error:
+            raise InvalidInput(f"{path}, line {at}: {error}") from None
         except (ValueError, RecursionError) as error:
             broken = at, " ".join(str(getattr(error, "msg", error)).split())
             continue

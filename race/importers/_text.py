@@ -73,9 +73,10 @@ def read_text(path: Path) -> Rows:
 def _pairs(text: str) -> dict[str, float]:
     """``a:1 - b:np.float64(2.0)`` as numbers."""
     values: dict[str, float] = {}
-    for part in text.split(" - "):
+    # Unwrapped before it is split: a tensor's device has a colon of its own.
+    for part in _WRAPPED.sub(lambda m: m[1] or m[2] or "", text).split(" - "):
         name, colon, value = part.strip().rpartition(":")
-        parsed = number(_WRAPPED.sub(lambda m: m[1] or m[2] or "", value.strip()))
+        parsed = number(value.strip())
         if colon and parsed is not None:
             values[name] = parsed
     return values

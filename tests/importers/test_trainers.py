@@ -115,6 +115,12 @@ def test_console_numbers_of_numpy_and_torch(tmp_path: Path) -> None:
     assert not log.has("kl")
 
 
+def test_tensors_on_a_device_are_read_like_numbers(tmp_path: Path) -> None:
+    plain = "step:1 - critic/rewards/mean:0.5 - response_length/mean:{} - prompt_length/mean:100.0\n"
+    (tmp_path / "v.log").write_text(plain.format("tensor(250.5, device='cuda:0')"))
+    assert one(tmp_path / "v.log").series["completion_mean"][0] == 250.5
+
+
 def test_a_printed_dict_is_read_and_not_run(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     for number in (f"__import__('pathlib').Path({str(mark)!r}).touch()", "(lambda: 1)()", "9**9**9"):
@@ -272,6 +278,39 @@ def test_numbers_that_are_not_finite_are_gaps_and_noted(tmp_path: Path) -> None:
     assert len(record(state(tmp_path, rows)).curves["native"]) == 4
 
 
+def test_text_where_a_number_should_be_is_a_gap_and_noted(tmp_path: Path) -> None:
+    gap = "completions/mean_length is not a finite number in 1 entries; the value before stands in"
+    rows = trl_rows()
+    rows[1]["completions/mean_length"] = "1,234.5"
+    log = one(state(tmp_path, rows))
+    assert gap in log.notes
+    (tmp_path / "w.csv").write_text(
+        '_step,reward,completions/mean_length,name\n1,0.5,"1,234.5",a\n2,0.3,20,b\n'
+    )
+    log = one(tmp_path / "w.csv")
+    assert gap in log.notes
+    assert log.unknown_keys == ()
+    assert "name" not in log.raw
+
+
+def test_a_key_without_any_number_is_noted(tmp_path: Path) -> None:
+    rows = [{**r, "completions/mean_length": float("nan")} for r in trl_rows()]
+    log = one(state(tmp_path, rows))
+    assert "completions/mean_length is a finite number in no entry; taken as not logged" in log.notes
+
+
+def test_a_name_with_two_values_is_refused(tmp_path: Path) -> None:
+    twice = '{"step": 1, "reward": 0.1, "completions/mean_length": 9, "completions/mean_length": 90}'
+    (tmp_path / "s.json").write_text('{"log_history": [' + twice + "]}")
+    (tmp_path / "l.jsonl").write_text('{"step": 0, "reward": 0.1}\n' + twice + "\n")
+    (tmp_path / "c.csv").write_text("step,completions/mean_length,completions/mean_length\n1,9,90\n")
+    for name in ("s.json", "l.jsonl", "c.csv"):
+        with pytest.raises(InvalidInput, match=r"completions/mean_length' (has two values|appears twice)"):
+            one(tmp_path / name)
+    (tmp_path / "s.json").write_text('{"log_history": [' + twice.replace("90", "9") + "]}")
+    assert one(tmp_path / "s.json").series["completion_mean"][0] == 9
+
+
 @pytest.mark.parametrize(
     ("rows", "what"),
     [
@@ -406,6 +445,14 @@ def test_folders_of_runs_and_checkpoints(tmp_path: Path) -> None:
 
 
 # Facts beside the log
+
+
+def test_a_model_saved_in_a_checkpoint_has_the_name_of_its_run(tmp_path: Path) -> None:
+    folder = tmp_path / "my-run" / "checkpoint-6"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text((Path(__file__).parent / "tiny_config.json").read_text())
+    log = one(state(folder, trl_rows()))
+    assert card_of(log, given=KNOWN, defaults=key_tables()["trl"].defaults).model == "my-run"
 
 
 def test_the_config_beside_the_log_settles_the_recipe(tmp_path: Path) -> None:
