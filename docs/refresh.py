@@ -136,6 +136,9 @@ def treat(page: Path, extra: list[Path], *, slow: bool, check: bool) -> bool:
         for failure in block.failed:
             good = False
             print(f"{page}: {failure.rstrip()}")
+        # A session shows its commands' errors, if that is what it is about; a traceback is never what a page shows.
+        if block.failed and match["kind"] != "console":
+            continue
         edits.append((match.span("text"), block.true))
         if check and not block.slow and not same(block.shown, block.true):
             good = False
