@@ -109,7 +109,7 @@ class Fire:
     def is_worker(self, child: psutil.Process, loop: int) -> bool:
         words = " ".join(child.cmdline())
         if self.ray:
-            return "ray::run_task" in words
+            return words.startswith("ray::race:")
         # Forked ones keep the warden's command line; a worker has no children and a warden above it.
         return not child.children() and child.ppid() != loop
 
