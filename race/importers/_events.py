@@ -63,8 +63,11 @@ def _points(file: Path) -> tuple[list[tuple[int, str, Any]], bool]:
     logging.getLogger("tensorboard").setLevel(logging.ERROR)
     points: list[tuple[int, str, Any]] = []
     cut = False
+    frames, whole = _frames(file)
+    events = 0
     try:
         for event in EventFileLoader(str(file)).Load():
+            events += 1
             for value in event.summary.value:
                 kind = value.WhichOneof("value")
                 if kind == "simple_value":
@@ -75,4 +78,21 @@ def _points(file: Path) -> tuple[list[tuple[int, str, Any]], bool]:
                         points.append((event.step, value.tag, float(array.reshape(()))))
     except (DecodeError, ValueError, TypeError):
         cut = True
-    return points, cut
+    # The reader ends at a wrong checksum or a torn record as if the file did, and says nothing.
+    return points, cut or not whole or events < frames
+
+
+def _frames(file: Path) -> tuple[int, bool]:
+    """Records in an event file by their stated lengths, and whether the last one ends where the file does.
+
+    A record is its length (8 bytes), a checksum of that (4), the event, and its checksum (4).
+    """
+    size, at, count = file.stat().st_size, 0, 0
+    with file.open("rb") as stream:
+        while at + 12 <= size:
+            stream.seek(at)
+            end = at + 16 + int.from_bytes(stream.read(8), "little")
+            if end > size:
+                break
+            at, count = end, count + 1
+    return count, at == size

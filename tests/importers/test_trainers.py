@@ -264,6 +264,20 @@ def test_a_last_line_cut_off_by_a_crash_is_noted_and_one_inside_is_not_skipped(t
         one(path)
 
 
+def test_events_that_are_torn_or_damaged_are_noted(tmp_path: Path) -> None:
+    """The reader ends at the damage as at the end of the file: a third of a run must not pass for all of it."""
+    path = write_nemo_events(tmp_path)
+    path = path if path.is_file() else next(path.glob("*tfevents*"))
+    assert one(path).notes == ()
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    damaged = whole[:middle] + bytes(b ^ 255 for b in whole[middle : middle + 4]) + whole[middle + 4 :]
+    for data in (whole[:-5], damaged):
+        path.write_bytes(data)
+        log = one(path)
+        assert any("is damaged or still being written" in note for note in log.notes)
+
+
 def test_numbers_that_are_not_finite_are_gaps_and_noted(tmp_path: Path) -> None:
     rows = trl_rows()
     rows[1]["reward"] = float("nan")
