@@ -74,6 +74,8 @@ def _truncated(
         return Waste(name, label, None, of, None, "not in the log")
     share = np.clip(log.filled("truncated_share"), 0, 1)
     how = f"log: {log.keys['truncated_share']}"
+    if log.trainer == "verl":
+        share, how = _cut_by_verl(log, share, how)
     if log.has("completion_max") and values.get("completion_tokens") is None:
         # A cut completion is as long as the longest one, so it costs more than the mean.
         longest = np.maximum(log.filled("completion_max"), work.completion)
@@ -82,6 +84,16 @@ def _truncated(
     else:
         flops = float((share * needed.total).sum())
     return Waste(name, label, _weighted(share, work.generated), of, flops, how)
+
+
+def _cut_by_verl(log: RunLog, share: FloatArray, how: str) -> tuple[FloatArray, str]:
+    """verl's newer trainer compares with the batch's longest response instead of the limit, so it never logs 0."""
+    limit = log.config.get("completion_limit")
+    if limit is None or not isinstance(limit.value, (int, float)) or not log.has("completion_max"):
+        return share, f"{how}; recent releases count the longest of a batch even where none was cut"
+    below = log.filled("completion_max") < limit.value
+    cut: FloatArray = np.where(below, 0.0, share)
+    return cut, f"{how}, where {log.keys['completion_max']} reaches {limit.source}"
 
 
 def _never_trained(log: RunLog, work: Work, needed: Spent) -> Waste:

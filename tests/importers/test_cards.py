@@ -139,6 +139,21 @@ def test_waste_is_counted_or_said_to_be_unknown() -> None:
     assert {w.name: w for w in known_card().waste}["zero_variance"].share is None
 
 
+def test_the_longest_of_a_batch_is_not_taken_for_a_cut_completion() -> None:
+    """verl's newer trainer logs it as clipped at any length (verl issue 7817)."""
+    log = constant_log("verl", 4, **LENGTHS, truncated_share=0.1)
+    for limit, share in ((512, 0.0), (250, 0.1)):
+        config = {"completion_limit": Known(limit, "config.yaml: data.max_response_length")}
+        card = card_of(replace(log, config=config), MODEL, given=KNOWN)
+        found = {w.name: w for w in card.waste}["truncated"]
+        assert found.share == pytest.approx(share)
+        assert "config.yaml" in found.how
+    assert (
+        "even where none was cut"
+        in {w.name: w for w in card_of(log, MODEL, given=KNOWN).waste}["truncated"].how
+    )
+
+
 def test_groups_thrown_away_cost_rollouts_and_scores() -> None:
     plain, filtered = known_card(), known_card(kept_share=0.5)
     assert filtered.flops.search == pytest.approx(2 * float(plain.flops.search))
