@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from race.cards.ranges import Ranges, ranges_of
 from race.cards.runlog import FloatArray, RunLog
 from race.cards.settle import settle, settle_executed, values_of
 from race.cards.waste import Waste, waste_of
+from race.checks import check_real, check_whole
 from race.errors import CannotDo, InvalidInput
 from race.flops import Architecture
 from race.hardware import HardwareCost, Range
+from race.recipe import MAX_COUNT, MAX_UPDATE_RATIO, MIN_UPDATE_RATIO
 
 SCHEMA = "race.card/1"
 MAX_POINTS = 200
@@ -255,6 +258,7 @@ def card_of(
         The model is unknown, or what is given contradicts the log.
     """
     said = dict(given or {})
+    _check_given(said)
     name, policy = architecture_of(log, model)
     evidence = Evidence(log, said, policy, _scorer(said), defaults)
     assumptions = settle(evidence)
@@ -293,6 +297,21 @@ def card_of(
         values=values,
         hardware=_hardware(ranges, cost),
     )
+
+
+def _check_given(given: Mapping[str, Any]) -> None:
+    """Refuse numbers that no run has: a card clips impossible values of a log's rows, and would clip these as well."""
+    for word in ("prompts_per_step", "group_size"):
+        if word in given:
+            check_whole(word, given[word], low=1, high=MAX_COUNT)
+    for word, low, high in (
+        ("prompt_tokens", 1.0, 1e7),
+        ("completion_tokens", 1.0, 1e7),
+        ("update_ratio", MIN_UPDATE_RATIO, MAX_UPDATE_RATIO),
+    ):
+        if word in given:
+            value = given[word]
+            check_real(word, float(value) if isinstance(value, Fraction) else value, low=low, high=high)
 
 
 def _scorer(given: Mapping[str, Any]) -> Architecture | None:

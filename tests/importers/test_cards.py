@@ -220,6 +220,20 @@ def test_hardware_spans_assumptions_and_utilisation() -> None:
     assert wide["hi"] - wide["lo"] > narrow["hi"] - narrow["lo"]
 
 
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("group_size", 0), ("group_size", -4), ("prompts_per_step", 0), ("prompt_tokens", 0.0),
+        ("prompt_tokens", math.nan), ("completion_tokens", -5.0), ("completion_tokens", math.inf),
+        ("update_ratio", -1.0), ("update_ratio", math.nan),
+    ],
+)  # fmt: skip
+def test_numbers_that_no_run_has_are_refused_by_name(word: str, value: float) -> None:
+    log = constant_log("verl", 4, **LENGTHS)
+    with pytest.raises(InvalidInput, match=rf"^{word}: found .*; allowed is a (whole )?number from"):
+        card_of(log, MODEL, given={**KNOWN, word: value})
+
+
 def test_a_model_that_nobody_names_is_an_error() -> None:
     with pytest.raises(InvalidInput, match=r"^model: missing; log.jsonl does not say which model"):
         card_of(constant_log("verl", 4, **LENGTHS), given=KNOWN)
