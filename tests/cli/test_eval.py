@@ -34,13 +34,14 @@ def test_a_base_model(race: Race) -> None:
     result = race("eval", "nano-s", "--samples", "4", *FEW)
     assert result.code == 0, result.err
     targets = result.json["targets"]
-    assert set(targets) == {"pass@1", "pass@2", "pass@4", "judge"}
+    levels = {"": {"2", "3", "4", "5", "6"}, ":easy": {"2", "3"}, ":hard": {"5", "6"}}
+    assert set(targets) == {name + of for name in ("pass@1", "pass@2", "pass@4", "judge") for of in levels}
     assert targets["pass@1"]["value"] < targets["pass@2"]["value"] < targets["pass@4"]["value"]
-    for value in targets.values():
+    for name, value in targets.items():
         assert 0 <= value["lo"] < value["value"] < value["hi"] <= 1
-        assert set(value["levels"]) == {"2", "3", "4", "5", "6"}
+        assert set(value["levels"]) == levels["".join(name.partition(":")[1:])]
     assert result.json["flops"] > 0
-    assert result.json["problems"] == {"nano": 50}
+    assert result.json["problems"] == {"nano": 50, "easy": 50, "hard": 50}
     assert race("eval", "nano-s", "--samples", "4", *FEW).json == result.json
 
 
@@ -52,8 +53,9 @@ def test_an_adapter_is_not_its_base(race: Race, folder: Path, tmp_path: Path) ->
     assert (adapter["model"], run["model"]) == ("nano-s", "nano-s")
     assert adapter["flops"] > 0
     # The run's folder also knows what it was trained on.
-    assert set(run["targets"]) == {*adapter["targets"], "native"}
-    assert {k: v for k, v in run["targets"].items() if k != "native"} == adapter["targets"]
+    native = {k: v for k, v in run["targets"].items() if k.startswith("native")}
+    assert set(native) == {"native", "native:easy", "native:hard"}
+    assert {**adapter["targets"], **native} == run["targets"]
 
 
 def test_greedy_does_not_depend_on_the_seed(race: Race, folder: Path) -> None:
