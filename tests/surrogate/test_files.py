@@ -1,4 +1,7 @@
+import hashlib
+import io
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,7 +92,6 @@ def edit(change: Callable[[dict], None]) -> Callable[[Path], None]:
 
 def rearray(change: Callable[[dict], None]) -> Callable[[Path], None]:
     """Change arrays and forge the checksum: what is left is the checking of each array."""
-    import hashlib
 
     def apply(path: Path) -> None:
         with np.load(path / ARRAYS_NAME) as archive:
@@ -98,6 +100,43 @@ def rearray(change: Callable[[dict], None]) -> Callable[[Path], None]:
         np.savez(path / ARRAYS_NAME, **arrays)
         digest = hashlib.sha256((path / ARRAYS_NAME).read_bytes()).hexdigest()
         edit(lambda d: d["arrays"].update(sha256=digest))(path)
+
+    return apply
+
+
+def npy(shape: str) -> bytes:
+    """An array file that promises a shape and holds next to nothing."""
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64)
+
+
+def forge(path: Path, packed: bytes) -> None:
+    (path / ARRAYS_NAME).write_bytes(packed)
+    edit(lambda d: d["arrays"].update(sha256=hashlib.sha256(packed).hexdigest()))(path)
+
+
+def remember(name: str, content: bytes) -> Callable[[Path], None]:
+    """Put other bytes into the archive under the name of an array."""
+
+    def apply(path: Path) -> None:
+        with zipfile.ZipFile(path / ARRAYS_NAME) as old:
+            members = {n: old.read(n) for n in old.namelist()}
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as new:
+            for n, held in {**members, name: content}.items():
+                new.writestr(n, held)
+        forge(path, buffer.getvalue())
+
+    return apply
+
+
+def repack(change: Callable[[bytearray, int], None]) -> Callable[[Path], None]:
+    """Change the first entry of the archive's directory."""
+
+    def apply(path: Path) -> None:
+        raw = bytearray((path / ARRAYS_NAME).read_bytes())
+        change(raw, raw.find(b"PK\x01\x02"))
+        forge(path, bytes(raw))
 
     return apply
 
@@ -138,6 +177,20 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "runs out of order": (rearray(lambda a: a.update(data_run=a["data_run"][::-1].copy())), "data_run"),
     "impossible trials": (rearray(lambda a: a["trials"].fill(0.0)), "trials"),
     "other worlds": (rearray(other_worlds), "simulator"),
+    "a number for an array": (rearray(lambda a: a.update(weights=np.float64(1))), "weights"),
+    "values that overflow": (rearray(lambda a: a["data_x"].fill(1e300)), "data_x"),
+    "an array of nothing known": (remember("weights.npy", b"hello"), "weights"),
+    "an array of petabytes": (remember("weights.npy", npy("(10000000000000,)")), "array archive"),
+    "an array beyond counting": (remember("weights.npy", npy("(99999999999999999999999,)")), "array archive"),
+    "a header that never ends": (remember("weights.npy", npy("(" * 5000)), "array archive"),
+    "a bad decompressor": (repack(lambda raw, at: raw.__setitem__(slice(at + 10, at + 12), b"c\0")), "array archive"),
+    "an encrypted archive": (repack(lambda raw, at: raw.__setitem__(at + 8, raw[at + 8] | 1)), "array archive"),
+    "a family that is an object": (
+        edit(lambda d: d["ladder"]["models"][0]["architecture"].update(family={})), "malformed",
+    ),
+    "a size beyond floats": (
+        edit(lambda d: d["ladder"]["models"][0]["architecture"].update(hidden=10**400)), "surrogate",
+    ),
 }
 
 
