@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surrogate.hyperparameters import log_prior, prior_draws
+from surrogate.hyperparameters import Hyperparameters, log_prior, prior_draws
 from surrogate.inference import draw, learn, subset
 from surrogate.kernels import Gram
 from surrogate.linalg import cholesky, solve_lower
@@ -30,6 +30,9 @@ DRAWS = ((800, 9), (1500, 5), (10**9, 3))
 PRIOR_DRAWS = 12
 PRIOR_BANDWIDTH = 0.2
 
+# Amplitudes beyond which runs contradict each other or the simulator, several times what any own or alien world or
+# published curve gives (run .06, level .3, shape .1); records of random values exceed at least one of them.
+STRAIN = {"run": 0.3, "level": 1.5, "shape": 1.0}
 MIN_RUNS_TO_DOUBT = 4
 _FACTORS = np.array([1.0, 4.0, 16.0, 64.0, 256.0])
 _ROUNDS = 3
@@ -58,6 +61,15 @@ class Fit:
     def doubted(self) -> list[tuple[int, float]]:
         """(run, factor) of every run whose noise was inflated."""
         return [(int(i), float(f)) for i, f in enumerate(self.inflation) if f > 1]
+
+    @property
+    def strained(self) -> bool:
+        """Whether the data only fit with errors that neither seeds nor the simulator are known to make."""
+        if not len(self.data) or isinstance(self.posterior, Pending):
+            return False
+        components, weights = self.posterior.components, self.posterior.weights
+        typical = Hyperparameters(weights @ np.stack([c.theta for c in components]))
+        return any(getattr(typical, name) > most for name, most in STRAIN.items())
 
 
 def fit(data: Data, *, seed: int) -> Fit:

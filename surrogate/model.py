@@ -45,6 +45,10 @@ from surrogate.risk import collapse_risk
 EVALUATION_SE = 0.02
 _CHUNK = 1500  # settings predicted at once: bounds memory, not results
 
+STRAIN_NOTE = (
+    "the records contradict each other or the simulator far more than seeds do: check that they share one scale, one "
+    "benchmark and the recipes they state; the intervals here may be too narrow"
+)
 PRIOR_NOTE = "no record entered the fit: every number here is the simulator's prior, nothing is measured"
 
 
@@ -178,6 +182,8 @@ class Surrogate:
                 f"taken {factor**0.5:.0f} times as large"
                 for i, factor in state.doubted
             ]
+            if state.strained:
+                notes.append(STRAIN_NOTE)
         return cls(
             ladder, recipe, modelled, ensemble, state, evidence.counts, evidence.unhealthy, tuple(notes),
             tuple(RunLabel(run.record.id, run.model.name) for run in evidence.runs),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from planner import Planner
 from race.ladder import Ladder
 from race.records import Curve, Health, PilotRecord
+from surrogate.model import STRAIN_NOTE
 from tests.planner.conftest import World
 
 
@@ -93,3 +95,11 @@ def test_budgets_ten_orders_apart(rungs: Ladder, bump: World) -> None:
         for exponent in (14, 19, 24)
     ]
     answer(rungs, records)
+
+
+def test_records_of_random_values_are_called_contradictory(rungs: Ladder, bump: World) -> None:
+    records = pilots(rungs, bump, 12)
+    assert STRAIN_NOTE not in answer(rungs, records)["notes"]  # type: ignore[operator]
+    luck = np.random.default_rng(0)
+    noise = [flat(r, float(v)) for r, v in zip(records, luck.integers(0, 2, len(records)), strict=True)]
+    assert STRAIN_NOTE in answer(rungs, noise)["notes"]  # type: ignore[operator]
