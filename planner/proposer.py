@@ -22,6 +22,7 @@ from planner.seeds import trial_seed
 from planner.slices import BudgetSlice
 from planner.space import Cell, PilotSpace
 from planner.stopping import Stop, StoppingRule
+from race.checks import check_whole
 from race.errors import CannotDo
 from race.records import PilotSpec
 from race.simulator import Settings, Worlds
@@ -80,6 +81,11 @@ class Proposer:
     start: int | None = None
     prior: Worlds | None = None
     _fitted: tuple[tuple[str, ...], Surrogate] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_whole("seed", self.seed, low=0, high=2**63 - 1)
+        if self.start is not None:
+            check_whole("start", self.start, low=0, high=10**6)
 
     @property
     def start_count(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -266,3 +267,12 @@ def test_run_stops_with_a_reason_and_decides_on_what_it_saw(rungs: Ladder, bump:
     assert stop.code in ("regime-certain", "budget-spent")
     assert decision.evidence["real"] == planner.progress.finished > 0
     assert decision.regime == "update-heavy"  # the bump is at rho = 0.6
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"seed": -1}, "seed: found -1"), ({"seed": "a"}, "seed: found 'a'"), ({"start": -1}, "start: found -1")],
+)
+def test_a_seed_and_a_start_are_whole_numbers(rungs: Ladder, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Planner(rungs, budget="1e19", reward="sparse", **changes)
