@@ -26,7 +26,8 @@ PACKAGES = ("race", "surrogate", "planner", "real_runs")
 LINK = re.compile(r'(href|src)="([^"#:]+)(#[^"]*)?"')
 NAVIGATION = (
     ("README.md", "RACE"), ("docs/tutorial.md", "Tutorial"), ("docs/guides/plan-before-data.md", "Plan"),
-    ("docs/guides/your-own-runs.md", "Your runs"), ("docs/guides/cluster.md", "Cluster"), ("docs/concepts/regimes.md", "Concepts"), ("docs/limits.md", "Limits"),
+    ("docs/guides/your-own-runs.md", "Your runs"), ("docs/guides/cluster.md", "Cluster"),
+    ("docs/concepts/regimes.md", "Concepts"), ("docs/limits.md", "Limits"),
 )  # fmt: skip
 STYLE = """
 :root { color-scheme: light dark; --line: light-dark(#d0d7de, #3d444d); --soft: light-dark(#f6f8fa, #151b23); }
