@@ -150,8 +150,19 @@ class RaceSampler(BaseSampler):
         )
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Freeze the space in a new study; refuse a study started with another one."""
-        trials.freeze(study, self.space)
+        """Freeze the space in a new study; refuse a study started with another one, or axes fixed to what is none.
+
+        Raises
+        ------
+        InvalidInput
+            Optuna closes no trial that is refused here, so it is closed first.
+        """
+        try:
+            trials.freeze(study, self.space)
+            trials.check_fixed(trial.system_attrs.get("fixed_params", {}), self.space)
+        except InvalidInput:
+            study.tell(trial.number, state=TrialState.FAIL)
+            raise
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """The fixed axes of a pilot."""

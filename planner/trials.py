@@ -24,6 +24,7 @@ from planner.progress import Pilot, PilotState, Progress
 from planner.seeds import trial_seed
 from planner.space import Cell, PilotSpace
 from race.allocation import Allocation, unit_costs
+from race.checks import check_real, check_whole
 from race.errors import InvalidInput
 from race.records import Curve, PilotRecord, PilotSpec
 
@@ -59,6 +60,27 @@ def cell_of(params: Mapping[str, Any], space: PilotSpace) -> Cell:
     """The runnable cell nearest to a trial's parameters (see `PilotSpace.nearest`)."""
     reward = space.rewards.index(params["reward"]) if "reward" in params else 0
     return space.nearest(int(params["model"]), reward, int(params["size"]), float(params["rho"]))
+
+
+def check_fixed(params: Mapping[str, Any], space: PilotSpace) -> None:
+    """Check axes given to ``enqueue_trial``. A rho that no recipe reaches is moved, so any fraction will do.
+
+    Raises
+    ------
+    InvalidInput
+        A model or size that is no index, a reward that is not compared, a rho that is no fraction.
+    """
+    for name, count in (("model", len(space.models)), ("size", len(space.sizes))):
+        if name in params:
+            listed = " (an index into the ladder, smallest model first)" if name == "model" else ""
+            try:
+                check_whole(f"enqueued {name}", params[name], low=0, high=count - 1)
+            except InvalidInput as error:
+                raise InvalidInput(f"{error}{listed}") from None
+    if "rho" in params:
+        check_real("enqueued rho", params["rho"], low=0, high=1)
+    if len(space.rewards) > 1 and params.get("reward", space.rewards[0]) not in space.rewards:
+        raise InvalidInput(f"enqueued reward: found {params['reward']!r}; allowed are {', '.join(space.rewards)}")
 
 
 def freeze(study: Study, space: PilotSpace) -> None:

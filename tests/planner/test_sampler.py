@@ -181,3 +181,25 @@ def test_parallel_threads_share_one_sampler(bump: World) -> None:
     study.optimize(lambda trial: sampler.report(trial, bump(sampler.suggest(trial))), n_trials=6, n_jobs=2)
     assert len(study.trials) == 6
     assert sampler.progress(study).finished == 6
+
+
+@pytest.mark.parametrize(
+    ("fixed", "message"),
+    [
+        ({"model": "Qwen2.5-7B-Instruct"}, "enqueued model: found 'Qwen2.5-7B-Instruct'"),
+        ({"model": 99}, "enqueued model: found 99"),
+        ({"size": -1}, "enqueued size"),
+        ({"rho": float("nan")}, "enqueued rho"),
+    ],
+)
+def test_axes_enqueued_with_what_is_none_are_named(fixed: dict[str, Any], message: str, bump: World) -> None:
+    sampler = sampler_for()
+    study = study_with(sampler)
+    study.enqueue_trial(fixed)
+    with pytest.raises(InvalidInput, match=message):
+        study.optimize(lambda trial: sampler.report(trial, bump(sampler.suggest(trial))), n_trials=1)
+    assert [t.state for t in study.trials] == [TrialState.FAIL]
+    study.enqueue_trial(fixed)
+    with pytest.raises(InvalidInput, match=message):
+        study.ask()
+    assert study.trials[1].state == TrialState.FAIL
