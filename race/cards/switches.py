@@ -226,7 +226,7 @@ def _reward_model(e: Evidence) -> Assumption:
         name,
         label,
         None,
-        "the log does not say; if one ran, one of the policy's size is the upper end",
+        "the log does not say; the range allows for one of the policy's size: name a larger one (reward_model)",
         (None, replace(e.policy, name="one of the policy's size")),
     )
 
