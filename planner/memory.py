@@ -267,6 +267,8 @@ class StudyMemory:
 
     def tell(self, spec: PilotSpec, record: PilotRecord) -> None:
         """Close the trial of ``spec`` with ``record``, or add the record as a trial of its own."""
+        if not isinstance(record, PilotRecord):
+            raise InvalidInput(f"record: found {type(record).__name__}; allowed is the PilotRecord of the pilot")
         if (record.spec.model.lower(), record.spec.reward) != (spec.model.lower(), spec.reward):
             raise InvalidInput(
                 f"record: found {record.spec.model} with reward {record.spec.reward} for a pilot of {spec.model} with "

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planner.decision import Decision
-from planner.progress import Progress
+from planner.progress import Progress, evidence_of
 from planner.proposer import NoProposal, Proposer
 from planner.pruning import Prune, check_running
 from planner.space import PilotSpace
@@ -92,7 +92,7 @@ class Planner:
         )
         self.proposer = Proposer(self.space, seed=seed, start=start, prior=prior)
         self.rule = StoppingRule(min_pilots=self.proposer.start_count) if rule is None else rule
-        self._evidence = tuple(records)
+        self._evidence = evidence_of(records)
         self._study_name = study_name
         self._memory: StudyMemory | None = None
         if study is not None or storage is not None:

@@ -8,9 +8,28 @@ from functools import cached_property
 from typing import Literal
 
 from planner.space import PilotSpace
+from race.errors import InvalidInput
 from race.records import PilotRecord, PilotSpec
 
 PilotState = Literal["running", "finished", "lost"]
+
+
+def evidence_of(records: Iterable[PilotRecord]) -> tuple[PilotRecord, ...]:
+    """The records as a tuple.
+
+    Raises
+    ------
+    InvalidInput
+        Something else than records, such as the store itself.
+    """
+    found = tuple(records) if isinstance(records, Iterable) else (records,)
+    for item in found:
+        if not isinstance(item, PilotRecord):
+            raise InvalidInput(
+                f"records: found {type(item).__name__}; allowed are PilotRecords, which a store gives as "
+                "Store(path).records().records"
+            )
+    return found
 
 
 @dataclass(frozen=True)

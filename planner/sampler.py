@@ -26,7 +26,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from planner import trials
-from planner.progress import Progress
+from planner.progress import Progress, evidence_of
 from planner.proposer import NoProposal, Proposal, Proposer
 from planner.seeds import trial_seed
 from planner.space import PilotSpace
@@ -77,7 +77,7 @@ class RaceSampler(BaseSampler):
         space = PilotSpace.build(
             ladder, budget=budget, reward=reward, target=target, recipe=recipe, pilot_budget=pilot_budget, sizes=sizes
         )
-        self._set_up(Proposer(space, seed=seed, start=start, prior=prior), tuple(records), rule)
+        self._set_up(Proposer(space, seed=seed, start=start, prior=prior), evidence_of(records), rule)
 
     @classmethod
     def of(

@@ -14,6 +14,7 @@ from race.errors import CannotDo, InvalidInput
 from race.ladder import Ladder
 from race.records import Health, PilotRecord, PilotSpec
 from race.simulator import Worlds, run_world
+from race.store import Store
 from tests.planner.conftest import World
 
 NEVER = StoppingRule(certainty=1.0, min_pilots=10**6)
@@ -276,3 +277,15 @@ def test_run_stops_with_a_reason_and_decides_on_what_it_saw(rungs: Ladder, bump:
 def test_a_seed_and_a_start_are_whole_numbers(rungs: Ladder, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         Planner(rungs, budget="1e19", reward="sparse", **changes)
+
+
+@pytest.mark.parametrize("records", [Store("."), Store(".").records, [1], None, "abc"])
+def test_evidence_that_is_no_record_is_named(rungs: Ladder, records: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"records: found .*Store\(path\)"):
+        Planner(rungs, budget="1e19", reward="sparse", records=records)
+
+
+@pytest.mark.parametrize("outcome", [None, 0.5])
+def test_a_world_that_returns_no_record_is_named(rungs: Ladder, outcome: Any) -> None:
+    with pytest.raises(InvalidInput, match="record: found"):
+        Planner(rungs, budget="1e19", reward="sparse").run(lambda spec: outcome)
