@@ -41,6 +41,7 @@ from surrogate.schema import counts, expect, field, strings
 SCHEMA = "race.surrogate/1"
 JSON_NAME, ARRAYS_NAME = "surrogate.json", "arrays.npz"
 _MAX_BYTES = 2**31  # of arrays, unpacked: a small file must not be able to ask for more memory than that
+_MAX_JSON = 2**26
 _WHOLE = ("reward", "target", "run")
 # Logs, logits and latent values: far beyond what a record can say, and far below what overflows when squared.
 _BOUNDED = ("data_x", "data_recipe", "data_ensemble", "data_gain", "data_latent", "probe")
@@ -202,8 +203,13 @@ def _read(path: Path) -> tuple[dict[str, Any], bytes]:
     if not (path / JSON_NAME).is_file():
         raise CannotDo(f"surrogate: found no {JSON_NAME} in {path}; give the folder that race fit wrote")
     try:
+        for name, most in ((JSON_NAME, _MAX_JSON), (ARRAYS_NAME, _MAX_BYTES)):
+            if (size := (path / name).stat().st_size) > most:
+                raise InvalidInput(f"{path / name}: found {size} bytes; allowed are {most}")
         document = json.loads((path / JSON_NAME).read_text(encoding="utf-8"))
         packed = (path / ARRAYS_NAME).read_bytes()
+    except InvalidInput:
+        raise
     except (ValueError, RecursionError):
         raise InvalidInput(f"{path / JSON_NAME}: not a JSON object; fit again") from None
     except OSError as error:

@@ -1,6 +1,7 @@
 import hashlib
 import io
 import json
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -152,6 +153,7 @@ def other_worlds(arrays: dict) -> None:
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "json cut short": (lambda p: (p / JSON_NAME).write_text((p / JSON_NAME).read_text()[:200]), "not a JSON object"),
     "json is binary": (lambda p: (p / JSON_NAME).write_bytes(b"\xff\xfe\x00"), "not a JSON object"),
+    "json of gigabytes": (lambda p: os.truncate(p / JSON_NAME, 2**33), "8589934592 bytes"),
     "json is a list": (lambda p: (p / JSON_NAME).write_text("[1, 2]"), "schema"),
     "another schema": (edit(lambda d: d.update(schema="race.surrogate/2")), "race.surrogate/2"),
     "no schema": (edit(lambda d: d.pop("schema")), "schema"),
