@@ -16,6 +16,7 @@ by another process, and running trials (of any process) are conditioned on. Seed
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -200,6 +201,8 @@ class RaceSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
         """End ``study.optimize`` when nothing more fits the pilot budget, or the rule is met."""
+        if (wrong := trials.off_scale(values)) is not None:
+            warnings.warn(f"trial {trial.number} teaches nothing: {wrong}", stacklevel=2)
         if not study._thread_local.in_optimize_loop:
             return  # ask/tell: whoever drives the loop decides
         with self._lock:

@@ -154,9 +154,18 @@ def read(
                 notes.append(f"trial {trial.number} of the study is skipped: it has no model, rho and size")
             continue
         pilots.append(pilot)
-        if known is not None and trial.state.is_finished():
+        if pilot.state == "lost" and (wrong := off_scale(trial.values)) is not None:
+            notes.append(f"trial {trial.number} of the study taught nothing: {wrong}")
+        elif known is not None and trial.state.is_finished():
             known[trial.number] = pilot
     return Progress(tuple(pilots), notes=tuple(notes))
+
+
+def off_scale(values: Sequence[float] | None) -> str | None:
+    """What is wrong with the value an objective returned, if anything is."""
+    if not values or 0 <= values[0] <= 1:
+        return None
+    return f"value: found {values[0]!r}; allowed is a target value in [0, 1] (min-max normalise other scales)"
 
 
 def _pilot(trial: FrozenTrial, space: PilotSpace, seed: int) -> Pilot | None:
@@ -172,19 +181,16 @@ def _pilot(trial: FrozenTrial, space: PilotSpace, seed: int) -> Pilot | None:
     if record is not None:
         told = PilotRecord.from_dict(record, where=f"trial {trial.number} {RECORD}")
         return Pilot(trial.number, spec, "finished", told, extra)
-    if trial.state.is_finished() and trial.values:
+    # A run whose value is on another scale was run all the same: it teaches nothing and stays charged.
+    if trial.state.is_finished() and trial.values and off_scale(trial.values) is None:
         return Pilot(trial.number, spec, "finished", _bare_record(trial, spec, space))
     state: PilotState = "lost" if trial.state.is_finished() else "running"
     return Pilot(trial.number, spec, state, extra=extra)
 
 
 def _bare_record(trial: FrozenTrial, spec: PilotSpec, space: PilotSpace) -> PilotRecord:
-    """A record for an objective that returned a number and nothing else."""
+    """A record for an objective that returned a number in [0, 1] and nothing else."""
     value = float(trial.values[0])
-    if not 0 <= value <= 1:
-        raise InvalidInput(
-            f"value: found {value!r}; allowed is a target value in [0, 1] (min-max normalise other scales)"
-        )
     arch = space.ladder[spec.model].architecture
     sigma, rho, phi = (float(x) for x in unit_costs(arch, spec.recipe).shares(spec.recipe.update_ratio))
     step = unit_costs(arch, spec.recipe).step(spec.recipe.prompts_per_step, spec.recipe.samples_per_step)

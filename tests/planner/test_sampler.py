@@ -153,7 +153,8 @@ def test_any_other_sampler_can_fill_the_space(bump: World) -> None:
     assert sampler.progress(study).finished == 12
 
 
-def test_values_outside_the_unit_interval_are_named_and_skipped() -> None:
+def test_values_outside_the_unit_interval_are_named_and_charged() -> None:
+    """Charged, or a study without ``n_trials`` would run pilots that teach nothing for ever."""
     sampler = sampler_for()
     study = study_with(sampler)
 
@@ -161,9 +162,11 @@ def test_values_outside_the_unit_interval_are_named_and_skipped() -> None:
         sampler.suggest(trial)
         return -3.0
 
-    study.optimize(objective, n_trials=2)
+    with pytest.warns(UserWarning, match=r"trial \d teaches nothing: value: found -3\.0"):
+        study.optimize(objective, n_trials=2)
     progress = sampler.progress(study)
     assert progress.finished == 0
+    assert progress.spent == sum(pilot.spec.budget for pilot in progress.pilots) > 0
     assert any("value: found -3.0" in note for note in progress.notes)
 
 
