@@ -157,7 +157,7 @@ class ModelMeter:
         if ids is None:
             ids = args[0] if args else kwargs["inputs_embeds"]
         rows, tokens = int(ids.shape[0]), int(ids.shape[1])
-        cache: Any = kwargs.get("past_key_values")
+        cache = _cache(kwargs)
         past = int(cache.get_seq_length()) - tokens if hasattr(cache, "get_seq_length") else 0
         mode = self.mode()
         what = self._pass(mode)
@@ -184,7 +184,7 @@ class ModelMeter:
             self.scene.tally.book("needed", self._pass(mode), self.prices.head(mode), positions)
 
     def _on_model(self, module: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        if (self.scene.generating and self.role == "policy") or kwargs.get("past_key_values") is not None:
+        if (self.scene.generating and self.role == "policy") or _cache(kwargs) is not None:
             return
         mode = self.mode()
         # Whether the embedding output requires grad shows only once it has run.
@@ -208,6 +208,11 @@ class ModelMeter:
         if self.inner.get_input_embeddings().weight.requires_grad:
             return True
         return getattr(self.inner, "_require_grads_hook", None) is not None
+
+
+def _cache(kwargs: dict[str, Any]) -> Any:
+    """The key-value cache of a forward: transformers renamed ``past_key_values`` to ``cache`` in 5.24."""
+    return next((kwargs[name] for name in ("cache", "past_key_values") if kwargs.get(name) is not None), None)
 
 
 def _named(lora: LoraSpec, architecture: Architecture) -> LoraSpec:
