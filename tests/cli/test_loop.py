@@ -136,7 +136,7 @@ def test_a_second_loop_on_one_sqlite_study_is_told_where_to_go(tmp_path: Path) -
         assert f"in use by process {first.pid}" in said.stderr
         assert "postgresql://" in said.stderr
         first.send_signal(signal.SIGINT)
-        _, err = first.communicate(timeout=60)
+        _, err = first.communicate(timeout=180)
         assert first.returncode == 1
         assert "run the same command again to go on" in err.splitlines()[-1]
         assert "Traceback" not in err
