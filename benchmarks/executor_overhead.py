@@ -21,7 +21,7 @@ from pathlib import Path
 
 from race.allocation import size_run
 from race.flops import Architecture
-from race.ladder import ladder
+from race.ladders import ladder
 from race.records import PilotSpec
 from real_runs.executors import Executor, Job, Outcome
 from real_runs.executors.cluster import RayExecutor

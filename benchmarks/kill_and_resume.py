@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from race.errors import CannotDo
-from race.ladder import ladder
+from race.ladders import ladder
 from race.records import PilotSpec
 from real_runs.assemble import Setup, assembled
 from real_runs.config import RunOptions

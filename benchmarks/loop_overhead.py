@@ -19,7 +19,7 @@ import optuna
 
 from planner import Planner, StoppingRule
 from planner.storage import open_storage
-from race.ladder import ladder
+from race.ladders import ladder
 from race.store import Store
 from real_runs.executors.simulated import SimulatorExecutor
 from real_runs.loop import Loop, LoopFolder, LoopOptions, LoopState

@@ -59,7 +59,7 @@ from planner.seeds import trial_seed
 from planner.slices import BudgetSlice
 from planner.space import Cell
 from race.allocation import REGIMES, regime_of, unit_costs
-from race.ladder import Ladder, ladder
+from race.ladders import Ladder, ladder
 from race.rewards import REWARD_SYSTEMS
 from race.simulator.worlds import Truth, World, alien_worlds, own_worlds
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from planner.grid import start_grid
 from planner.space import PilotSpace
-from race.ladder import ladder
+from race.ladders import ladder
 from race.simulator.worlds import world
 from race.store import Store
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from race.ladder import ladder
+from race.ladders import ladder
 from race.records import PilotSpec
 from race.simulator import Settings, Worlds, simulate, simulate_curves
 from race.simulator.worlds import world

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from race.allocation import REGIMES, unit_costs
-from race.ladder import Ladder, ladder
+from race.ladders import Ladder, ladder
 from race.recipe import Recipe
 from race.records import PilotRecord, PilotSpec
 from race.simulator.worlds import World, alien_worlds, own_worlds

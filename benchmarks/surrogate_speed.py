@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from race.allocation import unit_costs
-from race.ladder import ladder
+from race.ladders import ladder
 from race.records import PilotRecord, PilotSpec
 from race.simulator import Worlds, run_world
 from surrogate import Surrogate

@@ -19,7 +19,7 @@ from planner.proposer import NoProposal, Proposer
 from planner.pruning import Prune, check_running
 from planner.space import PilotSpace
 from planner.stopping import Stop, StoppingRule
-from race.ladder import Ladder
+from race.ladders import Ladder
 from race.recipe import Recipe
 from race.records import PilotRecord, PilotSpec
 from race.simulator import Worlds

@@ -21,7 +21,7 @@ from planner.space import PilotSpace
 from race.allocation import REGIMES, Allocation
 from race.errors import CannotDo
 from race.hardware import HardwareCost, hardware_cost
-from race.ladder import DEFAULT_LADDER, Ladder, ladder
+from race.ladders import DEFAULT_LADDER, Ladder, ladder
 from race.recipe import MAX_UPDATE_RATIO, MIN_UPDATE_RATIO, Recipe
 from race.records import PilotRecord
 from race.reports.data import Line, ReportData, Run, Scored, Slice, WhatIf

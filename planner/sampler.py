@@ -33,7 +33,7 @@ from planner.seeds import trial_seed
 from planner.space import PilotSpace
 from planner.stopping import StoppingRule
 from race.errors import InvalidInput
-from race.ladder import Ladder
+from race.ladders import Ladder
 from race.recipe import Recipe
 from race.records import PilotRecord, PilotSpec
 from race.simulator import Worlds

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from race.allocation import UnitCosts, solve_update_ratio, trained_samples, unit_costs
 from race.errors import InvalidInput
-from race.ladder import Ladder, LadderModel
-from race.ladder import ladder as ladder_of
+from race.ladders import Ladder, LadderModel
+from race.ladders import ladder as ladder_of
 from race.recipe import Recipe
 from race.records import PilotSpec
 from race.rewards import check_target, reward_system
@@ -96,7 +96,7 @@ class PilotSpace:
         Parameters
         ----------
         ladder
-            The models; a built-in ladder's name or a list of model names is looked up (`race.ladder.ladder`).
+            The models; a built-in ladder's name or a list of model names is looked up (`race.ladders.ladder`).
 
         Raises
         ------

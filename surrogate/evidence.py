@@ -21,8 +21,8 @@ from functools import lru_cache
 import numpy as np
 
 from race.errors import CannotDo, InvalidInput
-from race.ladder import Ladder, LadderModel
-from race.ladder import model as built_in_model
+from race.ladders import Ladder, LadderModel
+from race.ladders import model as built_in_model
 from race.records import EVIDENCE, Curve, PilotRecord
 from surrogate.points import FloatArray
 
@@ -127,7 +127,8 @@ def gather(records: Sequence[PilotRecord], ladder: Ladder, *, points: int | None
         kept = measured
     unhealthy = Counter(r.health.status for r in kept if r.health.status in UNHEALTHY)
     for status, count in sorted(unhealthy.items()):
-        notes.append(f"{count} of {len(kept)} run(s) {status}: counted as a risk, left out of the response")
+        meaning = "counted as a risk" if status in COLLAPSED else "which says nothing about the setting"
+        notes.append(f"{count} of {len(kept)} run(s) {status}: {meaning}, left out of the response")
     located = [(r, m) for r in kept if (m := _place(r, ladder, notes)) is not None]
     outcomes = tuple(
         Outcome(m, r, r.health.status in COLLAPSED) for r, m in located if r.health.status != "failed"

@@ -24,7 +24,7 @@ import numpy as np
 from race.errors import CannotDo, InvalidInput, RaceError
 from race.flops import Architecture, LoraSpec
 from race.flops.architecture import MoE
-from race.ladder import Ladder, LadderModel
+from race.ladders import Ladder, LadderModel
 from race.recipe import Recipe
 from race.records import EVIDENCE
 from race.rewards import REWARD_SYSTEMS, check_target

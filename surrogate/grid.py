@@ -20,7 +20,7 @@ import numpy as np
 
 from race.allocation import UnitCosts, trained_samples, unit_costs
 from race.flops import Architecture
-from race.ladder import LadderModel
+from race.ladders import LadderModel
 from race.recipe import Recipe
 from race.rewards import REWARD_SYSTEMS
 from race.simulator import Settings

@@ -4,7 +4,7 @@ It knows records, settings and the simulator's ensemble; it does not know how a 
 
 Example
 -------
->>> from race.ladder import ladder
+>>> from race.ladders import ladder
 >>> from race.simulator import Settings
 >>> rungs = ladder("qwen2.5")
 >>> recipe = rungs.recipe("prm")
@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from race.errors import InvalidInput
-from race.ladder import Ladder
+from race.ladders import Ladder
 from race.recipe import Recipe
 from race.records import PilotRecord
 from race.rewards import check_target

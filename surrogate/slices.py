@@ -14,7 +14,7 @@ import numpy as np
 
 from race.allocation import REGIMES, UnitCosts, unit_costs
 from race.errors import CannotDo
-from race.ladder import LadderModel
+from race.ladders import LadderModel
 from race.recipe import MAX_UPDATE_RATIO, MIN_UPDATE_RATIO, Recipe
 from race.simulator import Settings
 from race.units import format_flops

@@ -158,7 +158,7 @@ def simulate(
     """IsoFLOP pilots of the paper's grid in a simulated world, into a store."""
     from planner.grid import start_grid
     from planner.space import PilotSpace
-    from race.ladder import ladder as choose_ladder
+    from race.ladders import ladder as choose_ladder
     from race.simulator.worlds import world as named_world
     from race.store import Store
     from race.units import parse_budget

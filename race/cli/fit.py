@@ -38,7 +38,7 @@ def fit(
     as_json: JsonFlag = False,
 ) -> None:
     """Fit the surrogate to a store and save it; print leave-one-run-out diagnostics."""
-    from race.ladder import ladder as choose_ladder
+    from race.ladders import ladder as choose_ladder
     from surrogate import Surrogate
     from surrogate.files import check_writable
 

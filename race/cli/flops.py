@@ -50,7 +50,7 @@ def flops(
     )
     from race.errors import InvalidInput
     from race.flops import FORMULAS, Architecture, update_flops
-    from race.ladder import ladder
+    from race.ladders import ladder
     from race.units import format_flops, parse_budget
 
     if attention not in ("causal", "full"):

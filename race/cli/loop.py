@@ -28,7 +28,7 @@ from race.errors import CannotDo, InvalidInput
 if TYPE_CHECKING:
     from planner import Planner
     from planner.storage import Storage
-    from race.ladder import Ladder
+    from race.ladders import Ladder
     from race.records import PilotRecord
     from race.store import Store
     from real_runs.executors import Executor
@@ -89,7 +89,7 @@ def loop(
     from planner.storage import open_storage
     from race.cli.loop_answer import answer, render
     from race.cli.loop_view import LoopView
-    from race.ladder import ladder as choose_ladder
+    from race.ladders import ladder as choose_ladder
     from race.units import parse_budget
     from real_runs.loop import Loop, LoopFolder
 

@@ -59,7 +59,7 @@ def plan(
 ) -> None:
     """Where a budget should go, how sure that is, and the next pilots."""
     from planner import Planner
-    from race.ladder import ladder as choose_ladder
+    from race.ladders import ladder as choose_ladder
     from race.units import parse_budget
 
     hardware.check()

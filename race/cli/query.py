@@ -24,7 +24,7 @@ from race.errors import InvalidInput
 
 if TYPE_CHECKING:
     from race.allocation import RunPlan
-    from race.ladder import LadderModel
+    from race.ladders import LadderModel
     from race.recipe import Recipe
     from surrogate import Surrogate
     from surrogate.optimum import Optimum

@@ -129,7 +129,7 @@ def gather_report(asked: Asked, *, saved: str, interactive: bool = True) -> tupl
     """A report's data and the surrogate behind it, with every default filled in."""
     from planner.reporting import budget_of, gather, ladder_of, reward_of
     from planner.space import PilotSpace
-    from race.ladder import ladder as choose_ladder
+    from race.ladders import ladder as choose_ladder
     from race.units import format_flops, parse_budget
     from surrogate import Surrogate
 

@@ -68,7 +68,7 @@ def settle(told: dict[str, Any], file: Path | None) -> tuple[Setup, PilotSpec, R
 def _spec(told: dict[str, Any], setup: Setup, priced: str) -> PilotSpec:
     from race.allocation import size_run
     from race.flops import Architecture
-    from race.ladder import ladder
+    from race.ladders import ladder
     from race.records import PilotSpec
     from race.units import parse_budget
     from real_runs.assemble import locate, reward_model_for

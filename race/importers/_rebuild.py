@@ -16,7 +16,7 @@ from typing import Any
 from race.allocation import step_allocation
 from race.errors import InvalidInput
 from race.importers._base import ModelRef, RunFacts
-from race.ladder import LadderModel, model
+from race.ladders import LadderModel, model
 from race.recipe import Recipe, exact, parse_lora_targets
 from race.records import Curve, PilotRecord, PilotSpec
 

@@ -21,7 +21,7 @@ from race.errors import InvalidInput
 from race.importers._base import ModelRef, RunFacts
 from race.importers._keys import KeyTable
 from race.importers._rebuild import REQUIRED, content_id, eval_size_of, resolve, standard_error
-from race.ladder import LadderModel
+from race.ladders import LadderModel
 from race.recipe import MAX_UPDATE_RATIO, MIN_UPDATE_RATIO, Recipe, exact
 from race.records import Curve, PilotRecord, PilotSpec
 from race.rewards import check_target, reward_system

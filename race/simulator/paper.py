@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from race.ladder import ladder
+from race.ladders import ladder
 from race.simulator.dynamics import simulate
 from race.simulator.ensemble import Worlds
 from race.simulator.settings import Settings

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from race.allocation import RunPlan, size_run
 from race.errors import InvalidInput
 from race.flops import Architecture
-from race.ladder import LadderModel
+from race.ladders import LadderModel
 from race.records import Curve, Health, PilotRecord, PilotSpec
 from race.simulator.dynamics import simulate_curves
 from race.simulator.ensemble import Worlds

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from race.allocation import REGIMES, UnitCosts, regime_of, unit_costs
 from race.errors import InvalidInput
 from race.flops import Architecture
-from race.ladder import Ladder, LadderModel
+from race.ladders import Ladder, LadderModel
 from race.recipe import MAX_UPDATE_RATIO, MIN_UPDATE_RATIO, Recipe
 from race.rewards import REWARD_SYSTEMS
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from race.allocation import Regime, regime_of, size_run, unit_costs
 from race.errors import CannotDo, InvalidInput
 from race.flops import Architecture
-from race.ladder import Ladder, LadderModel
+from race.ladders import Ladder, LadderModel
 from race.recipe import MAX_UPDATE_RATIO, MIN_UPDATE_RATIO, Recipe
 from race.records import PilotRecord, PilotSpec
 from race.simulator.aliens import FAMILIES, Alien

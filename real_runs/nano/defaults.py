@@ -1,7 +1,7 @@
 """What a run on the nano ladder uses unless told otherwise; `docs/nano-ladder.md` has the measurements behind it.
 
 The recipe's defaults (P = 8 prompts of 15 tokens, G = 8 completions of 27, LoRA rank 8) are the ladder's, so that
-plans and runs agree: `race.ladder`. Here is what depends on the size of the model, or costs no FLOPs.
+plans and runs agree: `race.ladders`. Here is what depends on the size of the model, or costs no FLOPs.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from race.checks import check_object, check_real, check_whole
 from race.errors import InvalidInput
-from race.ladder import Ladder, ladder
+from race.ladders import Ladder, ladder
 from race.rewards import check_target, reward_system
 from race.units import parse_budget
 

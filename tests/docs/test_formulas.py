@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from planner.acquisition import expected_gain
-from race.ladder import ladder
+from race.ladders import ladder
 from race.simulator import Settings, Worlds, collapse_probability, simulate
 from race.simulator.difficulty import CLASSES, WEIGHTS
 from race.simulator.parameters import NAMES

@@ -15,7 +15,7 @@ from race.allocation import step_allocation
 from race.errors import InvalidInput
 from race.importers import ModelRef, import_curves, import_log
 from race.importers._rebuild import standard_error
-from race.ladder import model
+from race.ladders import model
 from race.recipe import Recipe
 from race.records import PilotRecord
 from race.store import Store

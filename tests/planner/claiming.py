@@ -17,7 +17,7 @@ from planner.memory import StudyMemory
 from planner.proposer import Proposer
 from planner.space import PilotSpace
 from planner.storage import Storage, open_storage
-from race.ladder import ladder
+from race.ladders import ladder
 
 
 def proposer(pilots: int) -> Proposer:

@@ -9,7 +9,7 @@ import pytest
 
 from planner import PilotSpace
 from race.allocation import Allocation, unit_costs
-from race.ladder import Ladder, ladder
+from race.ladders import Ladder, ladder
 from race.records import Curve, PilotRecord, PilotSpec
 
 World = Callable[[PilotSpec], PilotRecord]

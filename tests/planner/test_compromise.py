@@ -8,7 +8,7 @@ import pytest
 from planner.compromise import weigh_targets
 from planner.slices import BudgetSlice
 from planner.space import PilotSpace
-from race.ladder import Ladder
+from race.ladders import Ladder
 from race.simulator import Settings
 from surrogate import Surrogate
 

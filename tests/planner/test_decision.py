@@ -12,7 +12,7 @@ from planner.sizing import MIN_SPENT
 from planner.slices import BudgetSlice, regime_probabilities
 from planner.space import PilotSpace
 from race.allocation import regime_of
-from race.ladder import Ladder, ladder
+from race.ladders import Ladder, ladder
 from tests.planner.conftest import World
 
 RUNGS = ladder("qwen2.5")

@@ -4,7 +4,7 @@ import pytest
 
 from planner.grid import GRID_POSITIONS, candidates, isoflop_grid, start_grid, start_size
 from planner.space import PilotSpace
-from race.ladder import Ladder
+from race.ladders import Ladder
 
 
 def test_a_slice_is_models_times_update_fractions(space: PilotSpace) -> None:

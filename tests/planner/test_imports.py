@@ -10,7 +10,7 @@ SCRIPT = """
 import json, sys, time
 start = time.perf_counter()
 from planner import Planner
-from race.ladder import ladder
+from race.ladders import ladder
 planner = Planner(ladder(), budget="1e18", reward="prm")
 decision = planner.decide()
 print(json.dumps({"modules": sorted(sys.modules), "seconds": time.perf_counter() - start,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from planner import Planner
-from race.ladder import Ladder
+from race.ladders import Ladder
 from race.records import Curve, Health, PilotRecord
 from surrogate.model import STRAIN_NOTE
 from tests.planner.conftest import World

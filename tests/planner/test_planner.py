@@ -11,7 +11,7 @@ import pytest
 from planner import NoProposal, Planner, StoppingRule
 from race.allocation import Allocation
 from race.errors import CannotDo, InvalidInput
-from race.ladder import Ladder
+from race.ladders import Ladder
 from race.records import Health, PilotRecord, PilotSpec
 from race.simulator import Worlds, run_world
 from race.store import Store

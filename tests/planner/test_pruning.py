@@ -8,7 +8,7 @@ import pytest
 from planner import Planner, RacePruner, RaceSampler
 from planner.pruning import check_running
 from race.errors import InvalidInput
-from race.ladder import Ladder
+from race.ladders import Ladder
 from race.records import Curve, PilotRecord, PilotSpec
 from tests.planner.conftest import World
 

@@ -15,7 +15,7 @@ from optuna.trial import Trial, TrialState
 from planner import NoProposal, RaceSampler, StoppingRule
 from planner.trials import distributions
 from race.errors import InvalidInput
-from race.ladder import Ladder, ladder
+from race.ladders import Ladder, ladder
 from tests.planner.conftest import World, bump_world
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from planner.sizing import MIN_SPENT, size_to_budget
 from race.allocation import step_allocation, unit_costs
 from race.errors import CannotDo
-from race.ladder import ladder
+from race.ladders import ladder
 
 RUNGS = ladder("qwen2.5")
 

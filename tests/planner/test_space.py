@@ -12,7 +12,7 @@ from planner import Planner
 from planner.space import MIN_PILOT_STEPS, Cell, PilotSpace
 from race.allocation import step_allocation
 from race.errors import InvalidInput
-from race.ladder import Ladder, ladder
+from race.ladders import Ladder, ladder
 from race.records import PilotSpec
 
 RUNGS = ladder("qwen2.5")

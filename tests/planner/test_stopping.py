@@ -5,7 +5,7 @@ import pytest
 from planner import Planner, StoppingRule
 from planner.decision import Decision
 from race.errors import InvalidInput
-from race.ladder import ladder
+from race.ladders import ladder
 
 
 @pytest.fixture(scope="module")

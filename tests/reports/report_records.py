@@ -12,7 +12,7 @@ from pathlib import Path
 from planner.grid import start_grid
 from planner.space import PilotSpace
 from race.cli import run as run_command
-from race.ladder import ladder
+from race.ladders import ladder
 from race.records import PilotRecord
 from race.reports.data import ReportData
 from race.simulator.worlds import world

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from race.ladder import Ladder, ladder
+from race.ladders import Ladder, ladder
 from race.simulator import Worlds
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from race.errors import InvalidInput
-from race.ladder import Ladder, ladder
+from race.ladders import Ladder, ladder
 from race.rewards import REWARD_SYSTEMS
 from race.simulator import Settings, Worlds, collapse_probability, simulate, simulate_curves
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from race.ladder import ladder
+from race.ladders import ladder
 from race.simulator import Settings, Worlds, simulate
 from race.simulator.paper import PAPER_BUDGET, PAPER_GROUP, RATIOS, best_rho, paper_rhos
 

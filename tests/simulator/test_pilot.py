@@ -7,7 +7,7 @@ import pytest
 
 from race.allocation import size_run
 from race.errors import InvalidInput
-from race.ladder import Ladder
+from race.ladders import Ladder
 from race.records import PilotRecord, PilotSpec
 from race.simulator import Settings, Worlds, run_world, simulate
 from race.simulator.pilot import EVAL_SAMPLES

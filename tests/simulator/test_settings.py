@@ -5,7 +5,7 @@ import pytest
 
 from race.allocation import REGIMES, regime_of, step_allocation, unit_costs
 from race.errors import InvalidInput
-from race.ladder import Ladder
+from race.ladders import Ladder
 from race.simulator import REWARDS, Settings
 
 

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from race.ladder import Ladder
+from race.ladders import Ladder
 from race.simulator import Settings, Worlds, simulate_curves
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from race.allocation import regime_of, unit_costs
 from race.errors import CannotDo, InvalidInput
-from race.ladder import Ladder
+from race.ladders import Ladder
 from race.records import PilotSpec
 from race.simulator import Settings
 from race.simulator.aliens import FAMILIES

@@ -4,7 +4,7 @@ import pytest
 from spine_strategies import small_arch
 
 from race.errors import InvalidInput
-from race.ladder import DEFAULT_LADDER, Ladder, LadderModel, ladder, model
+from race.ladders import DEFAULT_LADDER, Ladder, LadderModel, ladder, model
 from race.recipe import Recipe
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from race.allocation import Allocation, unit_costs
-from race.ladder import Ladder, ladder
+from race.ladders import Ladder, ladder
 from race.records import Curve, Health, PilotRecord, PilotSpec
 from race.simulator import Worlds, run_world
 

@@ -11,7 +11,7 @@ import pytest
 from surrogate_pilots import RUNGS, pilots, record, spec
 
 from race.errors import CannotDo, InvalidInput, RaceError
-from race.ladder import ladder
+from race.ladders import ladder
 from race.simulator import Settings, Worlds
 from surrogate import Surrogate
 from surrogate.files import ARRAYS_NAME, JSON_NAME, check_writable

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from race.allocation import size_run
-from race.ladder import ladder
+from race.ladders import ladder
 from race.records import Curve, PilotRecord, PilotSpec
 from race.simulator import Settings
 from surrogate import Surrogate

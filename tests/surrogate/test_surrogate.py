@@ -197,7 +197,7 @@ def test_an_unseen_reward_is_said() -> None:
 
 def test_a_ladder_far_from_the_simulators_is_learned_from_data() -> None:
     """Nano models: the simulator says next to nothing is solved, real runs go from .16 to .9 within minutes."""
-    from race.ladder import ladder
+    from race.ladders import ladder
 
     nano = ladder("nano")
     recipe = nano.recipe("sparse")
@@ -279,7 +279,7 @@ def test_prior_path_imports_neither_scipy_nor_scikit_learn_nor_torch() -> None:
 
     code = (
         "import sys\n"
-        "from race.ladder import ladder\n"
+        "from race.ladders import ladder\n"
         "from surrogate import Surrogate\n"
         "from surrogate.optimum import optimum\n"
         "rungs = ladder()\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from race.allocation import size_run
 from race.flops import Architecture
-from race.ladder import ladder
+from race.ladders import ladder
 from race.records import PilotSpec
 from real_runs.executors import Job
 

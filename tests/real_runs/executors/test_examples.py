@@ -16,7 +16,7 @@ from jobs import job, spec
 
 from race.allocation import size_run
 from race.flops import Architecture
-from race.ladder import ladder
+from race.ladders import ladder
 from race.records import PilotSpec
 from real_runs.executors import Job, Outcome, build_executor
 

@@ -12,7 +12,7 @@ import pytest
 
 from planner import Planner, StoppingRule
 from planner.storage import open_storage
-from race.ladder import ladder
+from race.ladders import ladder
 from race.records import PilotRecord, PilotSpec
 from race.simulator.worlds import world
 from race.store import Store
