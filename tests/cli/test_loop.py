@@ -160,9 +160,14 @@ class started:
         self._out = out
 
     def __enter__(self) -> Any:
-        self.process = subprocess.Popen(
-            words(self._out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
-        )
+        # Where tests run in the background, Ctrl-C is ignored, and a child inherits that.
+        inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            self.process = subprocess.Popen(
+                words(self._out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+            )
+        finally:
+            signal.signal(signal.SIGINT, inherited)
         end = time.monotonic() + 120
         while len(list(Path(self._out).glob("pilots/*/progress.jsonl"))) < 2:
             assert self.process.poll() is None, self.process.communicate()[1]
