@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ from race.flops import LoraSpec, cost_functions
 from race.recipe import Recipe
 from real_runs.config import RunOptions
 from real_runs.contracts import Completion, Problem, Scores
+from real_runs.grpo.collector import settled_objects
 from real_runs.grpo.lanes import Lanes
 from real_runs.grpo.optimizer import make_optimizer
 from real_runs.grpo.pricing import Prices
@@ -84,7 +88,7 @@ class ShareOfA:
         return 0
 
 
-def race_stepper(folder: Path) -> tuple[Callable[[], None], Path]:
+def race_stepper(folder: Path) -> Callable[[], None]:
     """One call is one step of ours, ledger included."""
     recipe = Recipe("sparse", prompts_per_step=PROMPTS, group_size=GROUP, prompt_tokens=PROMPT_TOKENS,
                     completion_tokens=COMPLETION_TOKENS, lora=LoraSpec(RANK))
@@ -111,7 +115,7 @@ def race_stepper(folder: Path) -> tuple[Callable[[], None], Path]:
     def step() -> None:
         trainer.take(state, task.train_problems(seed=0, step=state.step, count=PROMPTS), size)
 
-    return step, folder / "ledger.jsonl"
+    return step
 
 
 def trl_stepper(folder: Path, rounds: int) -> Callable[[], None]:
@@ -172,6 +176,46 @@ def matmul_peak() -> float:
     return best
 
 
+class Side:
+    """One trainer in a process of its own, so that what one imports or leaves running does not slow the other."""
+
+    def __init__(self, name: str, folder: Path, arguments: argparse.Namespace) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, name, folder / name, arguments))
+        self._process.start()
+
+    def round(self) -> tuple[float, float]:
+        """Wall and CPU seconds per step of one round."""
+        self._pipe.send("round")
+        wall, cpu = self._pipe.recv()
+        return wall, cpu
+
+    def close(self) -> None:
+        self._pipe.send("end")
+        self._process.join()
+
+
+def serve(pipe: Connection, name: str, folder: Path, arguments: argparse.Namespace) -> None:
+    """The child's side: build the trainer, then one round per request."""
+    torch.set_num_threads(arguments.threads)
+    folder.mkdir()
+    wanted = (arguments.rounds + 1) * arguments.steps + 1
+    step = race_stepper(folder) if name == "race" else trl_stepper(folder, wanted)
+    # As a run of ours does; TRL does not.
+    with settled_objects() if name == "race" else nullcontext():
+        take_rounds(pipe, step, arguments.steps)
+
+
+def take_rounds(pipe: Connection, step: Callable[[], None], steps: int) -> None:
+    """A round per request, timed, until asked to end."""
+    while pipe.recv() == "round":
+        start, start_cpu = time.perf_counter(), time.process_time()
+        for _ in range(steps):
+            step()
+        pipe.send(((time.perf_counter() - start) / steps, (time.process_time() - start_cpu) / steps))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=["race", "trl"])
@@ -181,23 +225,15 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     folder = Path(tempfile.mkdtemp())
-    (folder / "race").mkdir()
-    sides: dict[str, Callable[[], None]] = {}
-    ledger = None
-    if arguments.only != "trl":
-        sides["race"], ledger = race_stepper(folder / "race")
-    if arguments.only != "race":
-        sides["trl"] = trl_stepper(folder / "trl", (arguments.rounds + 1) * arguments.steps + 1)
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    cpu: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(arguments.rounds + 1):
-        for name, step in sides.items():
-            start, start_cpu = time.perf_counter(), time.process_time()
-            for _ in range(arguments.steps):
-                step()
-            if number:  # the first round warms up
-                seconds[name].append((time.perf_counter() - start) / arguments.steps)
-                cpu[name].append((time.process_time() - start_cpu) / arguments.steps)
+    sides = {name: Side(name, folder, arguments) for name in ("race", "trl") if arguments.only in (None, name)}
+    for side in sides.values():
+        side.round()  # warms up
+    rounds = [{name: side.round() for name, side in sides.items()} for _ in range(arguments.rounds)]
+    for side in sides.values():
+        side.close()
+    seconds = {name: [r[name][0] for r in rounds] for name in sides}
+    cpu = {name: [r[name][1] for r in rounds] for name in sides}
+    ledger = folder / "race" / "ledger.jsonl" if "race" in sides else None
     peak = matmul_peak()
     samples = PROMPTS * GROUP
     report: dict[str, Any] = {

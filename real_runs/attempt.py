@@ -22,6 +22,7 @@ from real_runs.config import RunOptions
 from real_runs.contracts import Judge, Problem, Reward, Task
 from real_runs.curves import Evaluator, as_curves, check_targets, last_evaluated
 from real_runs.folder import RunFolder
+from real_runs.grpo.collector import settled_objects
 from real_runs.grpo.health import flags, verdict
 from real_runs.grpo.lanes import Lanes
 from real_runs.grpo.optimizer import load_moments, make_optimizer, moments
@@ -101,7 +102,8 @@ class Attempt:
                 self._notes(checkpoint, skipped, so_far, state)
                 trainer = self._trainer(policy, optimizer, backend, ledger, so_far)
                 try:
-                    self._loop(trainer, self._evaluator(trainer), state, fresh=checkpoint is None)
+                    with settled_objects():
+                        self._loop(trainer, self._evaluator(trainer), state, fresh=checkpoint is None)
                 finally:
                     trainer.learner.lanes.close()
             except OSError as error:
@@ -249,7 +251,9 @@ class Attempt:
         count = self.spec.recipe.prompts_per_step
         problems = list(self.task.train_problems(seed=self.spec.seed, step=step, count=count))
         if len(problems) != count:
-            raise CannotDo(f"task: {self.task.name!r} gave {len(problems)} problems for step {step}, not {count}")
+            raise CannotDo(
+                f"task: {self.task.name!r} gave {len(problems)} problems for step {step}, not {count}"
+            )
         for problem in problems:
             length = len(problem.prompt_ids)
             if not length:

@@ -157,12 +157,14 @@ def read_projection(module: Any) -> Projection:
 
 
 def rotary_tables(decoder: Decoder, length: int) -> tuple[Tensor, Tensor]:
-    """cos and sin of positions 0 ... length - 1, shape (length, head_dim / 2) each."""
+    """cos and signed sin of positions 0 ... length - 1, shape (length, head_dim) each.
+
+    The first half of the sines is negative: (a, b) turns into (a cos - b sin, b cos + a sin).
+    """
     like = decoder.embedding
     cos, sin = decoder.rotary(like, torch.arange(length, device=like.device)[None])
     half = decoder.head_dim // 2
-    # Both halves of the table are equal; only one is kept.
-    return cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
+    return cos[0].contiguous(), torch.cat((-sin[0, :, :half], sin[0, :, half:]), -1)
 
 
 @dataclass(frozen=True)

@@ -60,9 +60,8 @@ def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, T
         target = uniform.to(logits.device) * cumulative[:, -1]
         # right=True: a token of probability 0 spans no interval, so it cannot be drawn.
         tokens = torch.searchsorted(cumulative, target[:, None], right=True)[:, 0]
-        # u * total may round up to total itself; the last token that has mass is then the right one.
-        last = probabilities.shape[-1] - 1 - (probabilities.flip(-1) > 0).int().argmax(-1)
-        tokens = torch.minimum(tokens, last)
+        # u * total may round up to total itself; the last token that has mass, where the sum gets there, is then right.
+        tokens = torch.minimum(tokens, cumulative.argmax(-1))
     return tokens, logprobs.gather(-1, tokens[:, None])[:, 0]
 
 
