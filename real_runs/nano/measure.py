@@ -16,6 +16,7 @@ from real_runs.nano.models import REWARD_MODELS, load_policy, load_prm
 from real_runs.nano.prm import step_ends, step_minima, token_probabilities
 from real_runs.nano.rules import StepJudge
 from real_runs.nano.task import HELDOUT_LEVELS, NanoTask
+from real_runs.rollout.caches import cache_argument
 
 PROBLEMS_PER_LEVEL = 400
 
@@ -26,12 +27,12 @@ def complete(
 ) -> list[Completion]:
     """One completion for each of ``problems``, which are of one level (prompts of one length)."""
     generator = torch.Generator().manual_seed(seed)
-    cache = DynamicCache(config=model.config)
+    cached = {cache_argument(model): DynamicCache(config=model.config)}
     inputs = torch.tensor([p.prompt_ids for p in problems])
     sampled = torch.full((len(problems), max_tokens), EOS_ID)
     running = torch.ones(len(problems), dtype=torch.bool)
     for place in range(max_tokens):
-        logits = model(input_ids=inputs, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
+        logits = model(input_ids=inputs, use_cache=True, logits_to_keep=1, **cached).logits[:, -1]
         token = logits.argmax(-1) if greedy else torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
         sampled[:, place] = torch.where(running, token, EOS_ID)
         running &= token != EOS_ID

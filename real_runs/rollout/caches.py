@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Protocol
 
 from torch import Tensor
@@ -33,11 +34,12 @@ class TransformersCache:
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self._cache = DynamicCache(config=model.config)
+        self._name = cache_argument(model)
 
     def forward(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
         """See `Cache.forward`."""
         output = self._model.base_model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=self._cache, use_cache=True
+            input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, **{self._name: self._cache}
         )
         last: Tensor = output.last_hidden_state[:, -1]
         return last
@@ -49,3 +51,8 @@ class TransformersCache:
     def select(self, rows: Tensor) -> None:
         """See `Cache.select`."""
         self._cache.batch_select_indices(rows)
+
+
+def cache_argument(model: PreTrainedModel) -> str:
+    """What the model's forward calls its key/value cache: transformers renamed ``past_key_values`` in 5.24."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
