@@ -27,6 +27,7 @@ from importlib.resources import files
 from typing import Any
 
 from race.allocation import Allocation
+from race.checks import check_whole
 from race.errors import InvalidInput
 
 PHASES = ("search", "learning", "reward")
@@ -228,7 +229,7 @@ def hardware_cost(
     1.011
     """
     device = _override(gpu if isinstance(gpu, Gpu) else find_gpu(gpu), price, watts, peak_flops)
-    _whole("count", count, 1, 10**6)
+    check_whole("count", count, low=1, high=10**6)
     mfu = _utilisation(utilisation)
     draws = _default_draw() if draw is None else dict.fromkeys(PHASES, _draw(draw))
     overhead = (
@@ -318,11 +319,6 @@ def _quantity(field: str, value: Any, *, high: float, what: str, low: float | No
     if len(parts) != 3 or not parts[0] <= parts[1] <= parts[2]:
         raise InvalidInput(f"{field}: found {parts!r}; allowed is one number, or lo <= point <= hi")
     return Range(*(float(part) for part in parts))
-
-
-def _whole(field: str, value: Any, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidInput(f"{field}: found {value!r}; allowed is a whole number from {low} to {high}")
 
 
 @lru_cache(maxsize=1)

@@ -6,11 +6,11 @@ with other values is refused. Read from TOML or flags with `RunOptions.from_dict
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
+from race.checks import check_real
 from race.errors import InvalidInput
 from race.recipe import Recipe
 
@@ -132,7 +132,7 @@ class RunOptions:
         for name, (low, high) in _REALS.items():
             value = getattr(self, name)
             if value is not None:
-                _real(name, value, low, high)
+                check_real(name, value, low=low, high=high)
             elif name not in _OPTIONAL:
                 raise InvalidInput(f"{name}: found None; allowed is a number from {low:g} to {high:g}")
         for name, (least, most) in _INTS.items():
@@ -149,7 +149,7 @@ class RunOptions:
         if not isinstance(self.betas, tuple) or len(self.betas) != 2:
             raise InvalidInput(f"betas: found {self.betas!r}; allowed are two numbers from 0 to 1")
         for value in self.betas:
-            _real("betas", value, 0, 0.99999)
+            check_real("betas", value, low=0, high=0.99999)
 
     @property
     def truncates(self) -> bool:
@@ -226,10 +226,3 @@ _INTS: dict[str, tuple[int, int]] = {
     "keep_checkpoints": (1, 10**3),
 }
 _OPTIONAL = ("importance_cap", "max_completion_tokens")
-
-
-def _real(name: str, value: Any, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (
-        math.isfinite(value) and low <= value <= high
-    ):
-        raise InvalidInput(f"{name}: found {value!r}; allowed is a number from {low:g} to {high:g}")
