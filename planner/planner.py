@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from planner.memory import StudyMemory
     from planner.storage import Storage
+    from surrogate import Surrogate
 
 DEFAULT_PILOTS = 3
 
@@ -128,6 +129,10 @@ class Planner:
     def remaining(self) -> float:
         """Pilot FLOPs neither spent nor reserved by running pilots."""
         return self.space.pilot_budget - self.progress.spent
+
+    def adopt(self, fitted: Surrogate) -> None:
+        """Answer from ``fitted`` until a record is added: the caller vouches that fitting would give the same."""
+        self.proposer.adopt(self.progress, fitted)
 
     def ask(self) -> PilotSpec:
         """The next pilot to run; it counts as running until `tell` or `give_up`.

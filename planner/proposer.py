@@ -113,6 +113,10 @@ class Proposer:
             self._fitted = key, fitted
         return self._fitted[1]
 
+    def adopt(self, progress: Progress, fitted: Surrogate) -> None:
+        """Take ``fitted`` for what fitting to the records of ``progress`` would give."""
+        self._fitted = tuple(record.id for record in progress.records), fitted
+
     @cached_property
     def smallest(self) -> float | None:
         """FLOPs of the smallest pilot that can be run at all, or ``None``."""

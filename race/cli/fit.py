@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from race.cli.options import (
-    LadderOption,
     RecipeOptions,
     SeedOption,
-    load_evidence,
     recipe_options,
     split_targets,
 )
 from race.cli.output import JsonFlag, bullets, emit, note, table
+from race.cli.sources import StoresArgument, gather_evidence
 from race.errors import CannotDo
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 @recipe_options
 def fit(
     recipe: RecipeOptions,
-    store: Annotated[list[Path], typer.Argument(help="Folders of records.", show_default=False)],
+    store: StoresArgument,
     out: Annotated[Path, typer.Option("--out", help="Folder to write the surrogate to.")],
     reward: Annotated[
         str | None, typer.Option("--reward", help="Reward what-ifs start from; default: the records' own.")
@@ -33,18 +32,26 @@ def fit(
     target: Annotated[
         str | None, typer.Option("--target", help="Targets to model, by commas; default: all in evidence.")
     ] = None,
-    ladder: LadderOption = "qwen2.5",
+    ladder: Annotated[
+        str | None,
+        typer.Option("--ladder", help="As in race plan; default: the records' own.", show_default=False),
+    ] = None,
     seed: SeedOption = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Fit the surrogate to a store and save it; print leave-one-run-out diagnostics."""
+    from planner.reporting import ladder_of
     from race.ladders import ladder as choose_ladder
     from surrogate import Surrogate
     from surrogate.files import check_writable
 
-    rungs = choose_ladder(ladder)
+    asked = None if ladder is None else choose_ladder(ladder)
     check_writable(out)
-    records, problems = load_evidence(store)
+    evidence = gather_evidence(store)
+    records, problems = evidence.records, evidence.problems
+    if not records:
+        raise CannotDo("store: none was named; a fit needs records")
+    rungs = asked or ladder_of(records)
     present = sorted({name for record in records for name in record.curves})
     targets = split_targets(target) if target is not None else present
     if not targets:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from race.allocation import Allocation
     from race.hardware import HardwareCost
     from race.recipe import Recipe
-    from race.records import PilotRecord
 
 PANEL = "Recipe"
 
@@ -287,19 +286,6 @@ def _read_recipe_file(path: Path) -> dict[str, Any]:
             f"recipe: {path} has unknown field {unknown[0]!r}; allowed are {', '.join(sorted(_RECIPE_WORDS))}"
         )
     return dict(table)
-
-
-def load_evidence(stores: Sequence[Path]) -> tuple[list[PilotRecord], list[str]]:
-    """Records of all ``stores`` and, in words, every file that had to be skipped."""
-    from race.store import Store
-
-    records: list[PilotRecord] = []
-    problems: list[str] = []
-    for path in stores:
-        loaded = Store(path).records()
-        records.extend(loaded.require())
-        problems.extend(str(problem) for problem in loaded.problems)
-    return records, problems
 
 
 def split_targets(text: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +15,6 @@ from race.cli.options import (
     SeedOption,
     TargetOption,
     hardware_options,
-    load_evidence,
     pilot_flops,
     recipe_options,
     split_targets,
@@ -34,12 +32,10 @@ from race.cli.output import (
     with_interval,
 )
 
+from race.cli.sources import EvidenceOption, gather_evidence
+
 if TYPE_CHECKING:
     from rich.console import Console
-
-Stores = Annotated[
-    list[Path] | None, typer.Option("--store", help="Folder of records to plan from; may be repeated.")
-]
 
 
 @hardware_options
@@ -51,7 +47,7 @@ def plan(
     reward: RewardOption = None,
     target: TargetOption = "native",
     ladder: LadderOption = "qwen2.5",
-    store: Stores = None,
+    evidence: EvidenceOption = None,
     pilot_budget: PilotBudgetOption = "10%",
     pilots: Annotated[int, typer.Option("--pilots", min=0, max=64, help="How many next pilots to show.")] = 3,
     seed: SeedOption = 0,
@@ -66,32 +62,38 @@ def plan(
     reward = recipe.reward(reward)
     rungs = choose_ladder(ladder)
     flops = parse_budget(budget)
-    records, problems = load_evidence(store or [])
+    found = gather_evidence(evidence, rungs.name)
+    targets = split_targets(target)
     planner = Planner(
         rungs,
         budget=flops,
         reward=reward,
-        target=split_targets(target),
+        target=targets,
         recipe=recipe.build(rungs.recipe(reward)),
         pilot_budget=pilot_flops(pilot_budget, flops),
-        records=records,
+        records=found.records,
         seed=seed,
     )
+    fitted = found.fitted(rungs, targets, seed)
+    if fitted is not None:
+        planner.adopt(fitted)
     decision = planner.decide(pilots=pilots)
     data = decision.to_dict()
-    if problems:
-        data["skipped"] = problems
+    if found.problems:
+        data["skipped"] = found.problems
+    if found.packs:
+        data["evidence_from"] = found.to_dict()
     cost = hardware.cost(decision.sized.plan.flops)
     if cost is not None:
         data["cost"] = cost.to_dict()
 
-    emit(data, as_json, lambda console: render_decision(console, data))
-    for problem in problems:
+    emit(data, as_json, lambda console: render_decision(console, data, found.words))
+    for problem in found.problems:
         note(f"skipped {problem}")
 
 
-def render_decision(console: Console, data: dict[str, Any]) -> None:
-    """The decision for people; every number in it is also in the JSON."""
+def render_decision(console: Console, data: dict[str, Any], source: str = "") -> None:
+    """The decision for people; every number in it is also in the JSON. ``source`` says where the records are from."""
     from race.units import format_flops
 
     advice, regime, counts = data["recommendation"], data["regime"], data["evidence"]
@@ -116,7 +118,7 @@ def render_decision(console: Console, data: dict[str, Any]) -> None:
             f"{recipe['prompt_tokens']:g} + {recipe['completion_tokens']:g} tokens, update ratio a = "
             f"{advice['update_ratio']:.3g}, {adapter(recipe['lora'])}",
         ),
-        ("evidence", evidence_of(counts)),
+        ("evidence", evidence_of(counts) + (f", of {source}" if source else "")),
         *_risk(advice["collapse_risk"]),
     )
     console.print(rows)

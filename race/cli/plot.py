@@ -14,11 +14,11 @@ from race.cli.report import (
     BudgetOption,
     LadderOption,
     RewardOption,
-    Stores,
     SurrogateOption,
     TargetOption,
     gather_report,
 )
+from race.cli.sources import StoresArgument
 from race.errors import CannotDo, InvalidInput
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ FORMATS = (".png", ".svg", ".pdf")
 def plot(
     recipe: RecipeOptions,
     figure: Annotated[str, typer.Argument(help=", ".join(FIGURES), show_default=False)],
-    store: Stores,
+    store: StoresArgument,
     out: Annotated[Path, typer.Option("--out", help="File to write: .png, .svg or .pdf.")],
     budget: BudgetOption = None,
     reward: RewardOption = None,

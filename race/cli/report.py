@@ -13,11 +13,11 @@ from race.cli.options import (
     RecipeOptions,
     SeedOption,
     hardware_options,
-    load_evidence,
     recipe_options,
     split_targets,
 )
 from race.cli.output import JsonFlag, emit, note
+from race.cli.sources import StoresArgument, gather_evidence
 from race.errors import CannotDo, InvalidInput
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from planner.reporting import Gathered
     from race.records import PilotRecord
 
-Stores = Annotated[list[Path], typer.Argument(help="Folders of records.", show_default=False)]
 BudgetOption = Annotated[
     str | None,
     typer.Option(
@@ -74,7 +73,7 @@ class Asked:
 def report(
     recipe: RecipeOptions,
     hardware: HardwareOptions,
-    store: Stores,
+    store: StoresArgument,
     out: Annotated[Path, typer.Option("--out", help="The page to write, such as report.html.")],
     budget: BudgetOption = None,
     reward: RewardOption = None,
@@ -133,7 +132,10 @@ def gather_report(asked: Asked, *, saved: str, interactive: bool = True) -> tupl
     from race.units import format_flops, parse_budget
     from surrogate import Surrogate
 
-    records, problems = load_evidence(asked.store)
+    evidence = gather_evidence(asked.store)
+    records, problems = evidence.records, evidence.problems
+    if not records:
+        raise CannotDo("store: none was named; a report needs records")
     if asked.budget is None:
         flops = budget_of(records)
         said = (

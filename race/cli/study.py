@@ -30,7 +30,11 @@ StageOption = Annotated[
 ]
 RatesOption = Annotated[
     Path | None,
-    typer.Option("--rates", help="rates.json of an earlier tuning, instead of tuning.", show_default=False),
+    typer.Option(
+        "--rates",
+        help="Tuned rates instead of tuning: a rates.json, a packed study, or nano-study.",
+        show_default=False,
+    ),
 ]
 
 
@@ -102,12 +106,59 @@ def run(
         raise typer.Exit(1)
 
 
+@app.command("pack")
+def pack(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder that race study run --out wrote.")],
+    to: Annotated[Path, typer.Option("--to", help="File to write; its name ends in .jsonl.gz.")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="Default: the study's, as its records say it.", show_default=False)
+    ] = None,
+    fit: Annotated[
+        bool, typer.Option("--fit/--no-fit", help="Keep a surrogate fitted to it beside it: answers at once.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """All records of a study in one small file, which every command takes as evidence.
+
+    The study that ships with the package: race study pack OUT --to race/data/nano-study.jsonl.gz --fit
+    """
+    from race.cli.study_pack import pack_study
+
+    data = pack_study(out, to, name, fit)
+    emit(data, as_json, lambda console: _render_pack(console, data))
+    for problem in data["skipped"]:
+        note(f"skipped {problem}")
+
+
+@app.command("check")
+def check(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder that race study run --out wrote.")],
+    against: Annotated[
+        Path, typer.Option("--against", help="Packed study to compare with, or nano-study.")
+    ] = Path("nano-study"),
+    as_json: JsonFlag = False,
+) -> None:
+    """Whether runs came out as they did before, bit for bit: compare records with packed ones of the same name."""
+    from race.cli.study_pack import check_study
+
+    data = check_study(out, against)
+    emit(data, as_json, lambda console: _render_check(console, data))
+    if data["different"] or not data["equal"]:
+        raise typer.Exit(1)
+
+
 def _rates(path: Path | None) -> Rates | None:
+    from race.cli.sources import find_pack
     from race.errors import InvalidInput
     from real_runs.study import Rates
 
     if path is None:
         return None
+    if not path.exists() or path.suffix == ".gz":
+        found = find_pack(path)
+        if found.rates is None:
+            raise InvalidInput(f"rates: {found.path} has none, since its study tuned nothing; leave --rates out")
+        return Rates.from_dict(found.rates)
     try:
         return Rates.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -181,3 +232,37 @@ def _render_result(console: Console, data: dict[str, Any]) -> None:
     ]
     lines += [("given up", f"{name}: {reason}") for name, reason in data["given_up"].items()]
     console.print(facts(*lines))
+
+
+def _render_pack(console: Console, data: dict[str, Any]) -> None:
+    from race.units import format_flops
+
+    rows = [
+        ("study", data["name"]),
+        ("records", f"{data['records']}: " + ", ".join(f"{n} {status}" for status, n in data["health"].items())),
+        ("stages", ", ".join(f"{stage} {n}" for stage, n in data["stages"].items())),
+        ("FLOPs", f"{format_flops(data['flops']['total'])}, evaluation {format_flops(data['flops']['eval'])} beside"),
+        ("rates", "tuned" if data["rates"] else "none were tuned"),
+        ("file", f"{data['file']}, {data['bytes'] / 1e6:.2f} MB"),
+        ("sha256", data["sha256"]),
+    ]
+    console.print(facts(*rows, *((("surrogate", data["surrogate"]),) if data["surrogate"] else ())))
+
+
+def _render_check(console: Console, data: dict[str, Any]) -> None:
+    against = data["against"]
+    for run_id in data["equal"]:
+        console.print(f"{run_id}: equal to {against} in every bit")
+    for run_id, lines in data["different"].items():
+        more = f", {len(lines) - 5} more" if len(lines) > 5 else ""
+        console.print(f"[bold]{run_id}: differs from {against} in {len(lines)} value(s)[/bold]")
+        for line in lines[:5]:
+            console.print(f"  {line}")
+        if more:
+            console.print(f"  and {more.removeprefix(', ')} (--json has them all)")
+    for run_id in data["unknown"]:
+        console.print(f"{run_id}: not in {against}")
+    for library, pair in data["versions"].items():
+        console.print(f"{library} {pair['here']} here, {pair['there']} there: a likely reason")
+    if not data["equal"] and not data["different"]:
+        console.print("nothing to compare")

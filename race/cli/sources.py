@@ -1,0 +1,162 @@
+"""Where the records behind an answer come from: folders, packed files, and studies that ship with the package.
+
+A path that exists wins over the name of a packaged study. Ladders with a packaged study of their own are answered
+from it unless something else is said; ``none`` is the prior alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from race.cli.output import note
+from race.errors import CannotDo, InvalidInput
+
+if TYPE_CHECKING:
+    from race.ladders import Ladder
+    from race.packed import Pack
+    from race.records import PilotRecord
+    from surrogate import Surrogate
+
+NONE = "none"
+# Built-in ladder to the packaged study that is about it.
+DEFAULTS = {"nano": "nano-study"}
+
+EvidenceOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--evidence",
+        "--store",
+        help="Folder of records, packed study, or nano-study; repeatable. Default: nano-study on the nano ladder, "
+        "else none (the prior alone).",
+        show_default=False,
+    ),
+]
+StoresArgument = Annotated[
+    list[Path], typer.Argument(help="Folders of records, packed studies, or nano-study.", show_default=False)
+]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Records, and where they came from.
+
+    Attributes
+    ----------
+    records, problems
+        What was read, and in words every file that had to be skipped.
+    packs
+        The packed studies among the sources.
+    alone
+        Whether there is nothing but one packed study.
+    default
+        Whether nobody asked for it.
+    """
+
+    records: list[PilotRecord] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    packs: list[Pack] = field(default_factory=list)
+    alone: bool = False
+    default: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``--json`` says of packed studies."""
+        return {
+            "packed": [{"name": p.name, "records": len(p.records), "sha256": p.sha256} for p in self.packs],
+            "default": self.default,
+        }
+
+    @property
+    def words(self) -> str:
+        """``397 runs of the packaged nano study``, or nothing."""
+        from race.packed import packaged
+
+        known = packaged().values()
+        said = [
+            f"{len(p.records)} {_kinds(p)} runs of the "
+            + (f"packaged {p.name.replace('-', ' ')}" if p.path in known else f"packed study {p.name}")
+            for p in self.packs
+        ]
+        return ", ".join(said) + (f"; --evidence {NONE} for the prior alone" if self.default else "")
+
+    def fitted(self, ladder: Ladder, targets: Sequence[str], seed: int) -> Surrogate | None:
+        """The surrogate that was fitted to exactly this beforehand, where there is one that can answer."""
+        if not self.alone:
+            return None
+        from surrogate.evidence import resolve_target
+        from surrogate.prefitted import SEED, fitted_to
+
+        if seed != SEED:
+            return None
+        found, why = fitted_to(self.packs[0], ladder)
+        if why:
+            note(f"{why}; fitting anew, which takes seconds")
+        if found is None or any(resolve_target(name, found.targets) not in found.targets for name in targets):
+            return None
+        return found
+
+
+def _kinds(pack: Pack) -> str:
+    return " and ".join(sorted({record.evidence for record in pack.records}))
+
+
+def gather_evidence(given: Sequence[Path] | None, ladder: str = "") -> Evidence:
+    """Read what ``given`` names; nothing given is the packaged study of ``ladder``, if it has one.
+
+    Raises
+    ------
+    InvalidInput
+        ``none`` beside something else, or a source that is not what it should be.
+    CannotDo
+        Nothing is there, neither as a path nor as the name of a packaged study.
+    """
+    default = given is None or not list(given)
+    if default:
+        if ladder not in DEFAULTS:
+            return Evidence()
+        given = [Path(DEFAULTS[ladder])]
+    sources = list(given or ())
+    if Path(NONE) in sources and not Path(NONE).exists():
+        if len(sources) > 1:
+            raise InvalidInput(f"evidence: found {NONE} beside {len(sources) - 1} other(s); drop one or the other")
+        return Evidence()
+    records: list[PilotRecord] = []
+    problems: list[str] = []
+    packs: list[Pack] = []
+    for path in sources:
+        if not path.exists() or (path.is_file() and path.suffix == ".gz"):
+            pack = find_pack(path)
+            packs.append(pack)
+            records.extend(pack.records)
+            continue
+        from race.store import Store
+
+        loaded = Store(path).records()
+        records.extend(loaded.require())
+        problems.extend(str(problem) for problem in loaded.problems)
+    return Evidence(records, problems, packs, alone=len(packs) == len(sources) == 1, default=default)
+
+
+def find_pack(path: Path) -> Pack:
+    """The packed file at ``path``, or the packaged study of that name.
+
+    Raises
+    ------
+    CannotDo
+        There is nothing of that name.
+    """
+    from race.packed import packaged, read_pack
+
+    if path.exists():
+        return read_pack(path)
+    known = packaged()
+    if str(path) in known:
+        return read_pack(known[str(path)])
+    raise CannotDo(
+        f"store: there is nothing at {path}; make one with race import, race simulate or race run, or name a packaged "
+        f"study: {', '.join(known)}"
+    )
