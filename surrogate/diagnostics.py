@@ -1,15 +1,10 @@
 """How well the surrogate predicts what it was not shown.
 
-Leave one run out is in closed form: with hyperparameters held, block B of the data given the rest has, in world w,
+Leave one run out is in closed form (`surrogate.left_out`). Leave one model out refits everything without the model,
+hyperparameters included: it is the question a user asks before trusting an extrapolation in size.
 
-    error      z_B - E[z_B | rest, w] = (K^-1_BB)^-1 (K^-1 r_w)_B,    r_w = z - centre_w
-    covariance                          (K^-1_BB)^-1
-
-and the worlds (and hyperparameter draws) are reweighted by what they say about the rest alone. Leave one model
-out refits everything without the model, hyperparameters included: it is the question a user asks before trusting
-an extrapolation in size.
-
-Intervals here are for *measurements* (seed, wander and evaluation noise included), since these are what is compared.
+Intervals here are for *measurements* (seed, wander and evaluation noise included), since these are what is compared,
+and widened as all others are (`surrogate.calibration`).
 """
 
 from __future__ import annotations
@@ -24,10 +19,10 @@ from race.errors import InvalidInput
 from surrogate.fitting import Fit, fit
 from surrogate.hyperparameters import Hyperparameters
 from surrogate.kernels import noise_block
-from surrogate.linalg import solve_lower
+from surrogate.left_out import Forecast, LeftOut, shares
 from surrogate.link import latent_sd, to_value
 from surrogate.points import Data, FloatArray
-from surrogate.posterior import Component, log_mean_exp, standard_draws
+from surrogate.posterior import standard_draws
 
 
 @dataclass(frozen=True)
@@ -112,16 +107,14 @@ def leave_one_run_out(
     data = state.data
     if not len(data):
         return Diagnostics("run", level, ())
-    views = [_LeftOut(c, data) for c in state.posterior.components]
+    components, weights = state.posterior.components, state.posterior.weights
+    views = [LeftOut(c) for c in components]
     checks = []
     for run, block in enumerate(data.blocks):
-        answers = [view.predict(block) for view in views]
-        evidence = np.array([without for _, _, _, without in answers])
-        ours = np.array([c.evidence for c in state.posterior.components])
-        share = state.posterior.weights * np.exp(evidence - ours - (evidence - ours).max())
-        share /= share.sum()
+        answers = [view.predict(np.arange(block.start, block.stop)) for view in views]
+        share = shares(answers, components, weights)
         for end in _ends(data, block):
-            values = to_value(_mixture(answers, share, end - block.start))
+            values = to_value(_mixture(answers, share, end - block.start, state.posterior.spread))
             checks.append(_check(data, end, values, records[run], models[run], targets, level))
     return Diagnostics("run", level, tuple(checks))
 
@@ -147,7 +140,7 @@ def leave_one_model_out(
         rest = fit(data[np.flatnonzero(names != model)], seed=seed)
         there = data[out]
         latent = rest.posterior.marginal_draws(there, levels, order)
-        extra = _measurement_variance(rest, there)
+        extra = rest.posterior.spread**2 * _measurement_variance(rest, there)
         latent = latent + shuffled[:, None] * np.sqrt(extra)
         values = to_value(latent)
         for column, point in enumerate(out):
@@ -156,46 +149,16 @@ def leave_one_model_out(
     return Diagnostics("model", level, tuple(checks))
 
 
-class _LeftOut:
-    """Closed-form leave-one-block-out under one component, over all worlds of the ensemble."""
-
-    def __init__(self, component: Component, data: Data) -> None:
-        inverse_factor = solve_lower(component.factor, np.eye(len(data)))
-        self.inverse = inverse_factor.T @ inverse_factor
-        self.alpha = self.inverse @ component.all_residuals().T
-        self.fit = -0.5 * np.sum((inverse_factor @ component.all_residuals().T) ** 2, axis=0)
-        self.log_det = float(np.log(np.diag(component.factor)).sum())
-        self.data = data
-
-    def predict(self, block: slice) -> tuple[FloatArray, FloatArray, FloatArray, float]:
-        """Means (W, b), variances (b,), world weights (W,), and log evidence of the rest."""
-        precision = self.inverse[block, block]
-        covariance = np.linalg.inv(0.5 * (precision + precision.T))
-        errors = covariance @ self.alpha[block]
-        here = -0.5 * np.sum(errors * (precision @ errors), axis=0)
-        here += 0.5 * float(np.linalg.slogdet(precision)[1])
-        rest = self.fit - self.log_det - here
-        count = len(self.data) - (block.stop - block.start)
-        evidence = log_mean_exp(rest) - 0.5 * count * np.log(2 * np.pi)
-        weights = np.exp(rest - rest.max())
-        return (
-            (self.data.latent[block][:, None] - errors).T,
-            np.maximum(np.diag(covariance), 1e-12),
-            weights / weights.sum(),
-            float(evidence),
-        )
-
-
-def _mixture(
-    answers: Sequence[tuple[FloatArray, FloatArray, FloatArray, float]], share: FloatArray, column: int
-) -> FloatArray:
+def _mixture(answers: Sequence[Forecast], share: FloatArray, column: int, spread: float) -> FloatArray:
     """Stratified draws of one left-out measurement."""
     levels, order = standard_draws()
-    means = np.concatenate([means[:, column] for means, _, _, _ in answers])
-    sds = np.concatenate([np.full(len(m), np.sqrt(v[column])) for m, v, _, _ in answers])
-    edges = np.cumsum(np.concatenate([s * w for s, (_, _, w, _) in zip(share, answers, strict=True)]))
+    means = np.concatenate([answer.means[:, column] for answer in answers])
+    sds = np.concatenate([np.full(len(a.means), np.sqrt(a.variances[column])) for a in answers])
+    weights = np.concatenate([s * answer.weights for s, answer in zip(share, answers, strict=True)])
+    edges = np.cumsum(weights)
     pick = np.minimum(np.searchsorted(edges, order * edges[-1], side="right"), len(edges) - 1)
-    return np.asarray(means[pick] + levels * sds[pick])
+    centre = float(weights @ means / edges[-1])
+    return np.asarray(centre + spread * (means[pick] + levels * sds[pick] - centre))
 
 
 def _measurement_variance(state: Fit, points: Data) -> FloatArray:

@@ -29,6 +29,7 @@ from race.recipe import Recipe
 from race.records import EVIDENCE
 from race.rewards import REWARD_SYSTEMS, check_target
 from race.simulator import Settings, Worlds
+from surrogate.calibration import MAX_SPREAD
 from surrogate.ensemble import Ensemble
 from surrogate.fitting import Fit
 from surrogate.hyperparameters import NAMES
@@ -38,7 +39,7 @@ from surrogate.points import Data
 from surrogate.posterior import Component, Posterior
 from surrogate.schema import counts, expect, field, strings
 
-SCHEMA = "race.surrogate/1"
+SCHEMA = "race.surrogate/2"
 JSON_NAME, ARRAYS_NAME = "surrogate.json", "arrays.npz"
 _MAX_BYTES = 2**31  # of arrays, unpacked: a small file must not be able to ask for more memory than that
 _MAX_JSON = 2**26
@@ -116,6 +117,7 @@ def save(surrogate: Surrogate, path: Path) -> Path:
         "unhealthy": dict(surrogate.unhealthy),
         "notes": list(surrogate.notes),
         "runs": [asdict(run) for run in surrogate.runs],
+        "spread": surrogate.spread,
         "seed": surrogate.seed,
     }
     text = json.dumps(document, indent=1, allow_nan=False)
@@ -156,7 +158,7 @@ def _rebuild(document: dict[str, Any], packed: bytes, path: Path) -> Surrogate:
     where = str(path / JSON_NAME)
     expect(document, where, {
         "schema", "arrays", "hyperparameters", "ladder", "recipe", "targets", "evidence", "unhealthy", "notes",
-        "runs", "seed",
+        "runs", "spread", "seed",
     })  # fmt: skip
     if document["hyperparameters"] != list(NAMES):
         raise InvalidInput(f"{where}.hyperparameters: found another list than this version's; fit again")
@@ -179,7 +181,8 @@ def _rebuild(document: dict[str, Any], packed: bytes, path: Path) -> Surrogate:
         Component(data, theta, float(h), extra["variance"], extra["inflation"])
         for theta, h in zip(arrays["theta"], arrays["bandwidth"], strict=True)
     )
-    state = Fit(data, extra["variance"], extra["inflation"], Posterior(components, arrays["weights"]))
+    spread = _spread(document["spread"], where)
+    state = Fit(data, extra["variance"], extra["inflation"], Posterior(components, arrays["weights"], spread))
     return Surrogate(
         ladder, recipe, targets, ensemble, state,
         counts(document, where, "evidence", EVIDENCE),
@@ -190,6 +193,13 @@ def _rebuild(document: dict[str, Any], packed: bytes, path: Path) -> Surrogate:
         arrays["collapsed"],
         field(document, where, "seed", int),
     )  # fmt: skip
+
+
+def _spread(value: object, where: str) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 1 <= float(value) <= MAX_SPREAD:  # type: ignore[arg-type]
+        raise InvalidInput(f"{where}.spread: found {value!r}; allowed is a number from 1 to {MAX_SPREAD:g}")
+    return float(value)  # type: ignore[arg-type]
 
 
 def _replace(path: Path, content: bytes) -> None:

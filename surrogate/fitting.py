@@ -6,6 +6,7 @@
 3. Evaluation noise is moved to the latent scale at the fitted value instead of the measured one, so that a
    lucky point does not look precise.
 4. One `Component` per hyperparameter draw, weighted by prior x likelihood / proposal.
+5. The spread of the whole, by how well it foretells settings left out (`calibration`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from surrogate.calibration import spread_factor
 from surrogate.hyperparameters import Hyperparameters, log_prior, prior_draws
 from surrogate.inference import draw, learn, subset
 from surrogate.kernels import Gram
@@ -104,9 +106,8 @@ def fit(data: Data, *, seed: int) -> Fit:
     weights = np.exp(target - proposal - (target - proposal).max())
     weights /= weights.sum()
     kept = np.flatnonzero(weights > _LEAST_WEIGHT)
-    return Fit(
-        data, variance, inflation, Posterior(tuple(components[i] for i in kept), weights[kept] / weights[kept].sum())
-    )
+    components, weights = tuple(components[i] for i in kept), np.asarray(weights[kept] / weights[kept].sum())
+    return Fit(data, variance, inflation, Posterior(components, weights, spread_factor(components, weights, data)))
 
 
 def _learn(data: Data, variance: FloatArray, inflation: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ from race.records import PilotRecord
 from race.rewards import check_target
 from race.simulator import Settings, Worlds
 from race.simulator.targets import unknown_benchmark
+from surrogate.calibration import spread_note
 from surrogate.diagnostics import Diagnostics, leave_one_model_out, leave_one_run_out
 from surrogate.ensemble import WORLDS, Ensemble, locate, observe, prior_ensemble
 from surrogate.evidence import gather, resolve_target
@@ -39,7 +41,7 @@ from surrogate.link import latent_sd, to_value
 from surrogate.pending import Pending, block_diagonal, join
 from surrogate.points import FloatArray, Points
 from surrogate.posterior import standard_draws
-from surrogate.risk import collapse_risk
+from surrogate.risk import mean_risk, offset_weights
 
 # Standard error of an evaluation that is still to come: about 500 graded problems.
 EVALUATION_SE = 0.02
@@ -50,6 +52,23 @@ STRAIN_NOTE = (
     "benchmark and the recipes they state; the intervals here may be too narrow"
 )
 PRIOR_NOTE = "no record entered the fit: every number here is the simulator's prior, nothing is measured"
+
+
+_NAMED = 3  # doubted runs that get a line of their own; more of them share one
+
+
+def _doubts(doubted: Sequence[tuple[str, float]]) -> list[str]:
+    """What is said of runs whose noise was raised: (record id, factor)."""
+    if len(doubted) > _NAMED:
+        worst = sorted(doubted, key=lambda one: (-one[1], one[0]))[:_NAMED]
+        return [
+            f"{len(doubted)} records fit neither the simulator nor the other runs: their noise is taken up to "
+            f"{worst[0][1]:.0f} times as large; most of all {', '.join(name for name, _ in worst)}"
+        ]
+    return [
+        f"record {name} fits neither the simulator nor the other runs: its noise is taken {factor:.0f} times as large"
+        for name, factor in doubted
+    ]
 
 
 @dataclass(frozen=True)
@@ -177,11 +196,10 @@ class Surrogate:
                     f"reward {recipe.reward}: no record has it; it is inferred from the simulator and from records of "
                     + ", ".join(rewards)
                 )
-            notes += [
-                f"record {evidence.runs[i].record.id} fits neither the simulator nor the other runs: its noise is "
-                f"taken {factor**0.5:.0f} times as large"
-                for i, factor in state.doubted
-            ]
+            notes += _doubts([(evidence.runs[i].record.id, factor**0.5) for i, factor in state.doubted])
+            widened = spread_note(state.posterior.spread)
+            if widened is not None:
+                notes.append(widened)
             if state.strained:
                 notes.append(STRAIN_NOTE)
         return cls(
@@ -251,7 +269,12 @@ class Surrogate:
         """Latent variance between two whole runs of one setting: seeds and wander, without evaluation noise."""
         posterior = self.state.posterior
         each = [c.hyper.run**2 + c.hyper.curve**2 for c in posterior.components]
-        return float(np.dot(posterior.weights, each))
+        return float(posterior.spread**2 * np.dot(posterior.weights, each))
+
+    @property
+    def spread(self) -> float:
+        """Factor by which all intervals are wider than the fit alone states; see `surrogate.calibration`."""
+        return self.state.posterior.spread
 
     def diagnostics(self, *, leave_out: str = "run", level: float = 0.9) -> Diagnostics:
         """Coverage and error when predicting each run (closed form) or each model (refitted) from the others.
@@ -273,8 +296,14 @@ class Surrogate:
 
         Predictions are about runs that stay healthy; this is the chance that one does not.
         """
-        seen = self.ensemble.collapse(self.trials)
-        return collapse_risk(seen, self.collapsed, self.ensemble.collapse(settings))
+        # In the pieces that `predict` simulates, so that whoever asks for both simulates once.
+        pieces = [settings[slice(i, i + _CHUNK)] for i in range(0, len(settings), _CHUNK)] or [settings]
+        asked = np.concatenate([self.ensemble.collapse(piece) for piece in pieces], axis=1)
+        return mean_risk(self._offset_weights, asked)
+
+    @cached_property
+    def _offset_weights(self) -> FloatArray:
+        return offset_weights(self.ensemble.collapse(self.trials), self.collapsed)
 
     def points(self, settings: Settings, target: str) -> Points:
         """Settings as the posterior sees them: for callers that need latent moments (`Posterior.moments`).

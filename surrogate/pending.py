@@ -65,6 +65,11 @@ class Pending:
         """Those of the base."""
         return self.base.weights
 
+    @property
+    def spread(self) -> float:
+        """That of the base."""
+        return self.base.spread
+
     def mean(self, points: Points) -> FloatArray:
         """Posterior mean latent, shape (m,): what it was."""
         return self.base.mean(points)

@@ -9,6 +9,9 @@ h = 1 is the Gaussian approximation of an ensemble Kalman filter; h -> 0 is impo
 no data the prior is the ensemble itself, skewed and bounded as the simulator makes it; data reweight the
 worlds by their likelihood, and move each one. Hyperparameters are marginalised over a few draws (`inference`);
 h is one more of them, and every draw is weighted by its exact marginal likelihood.
+
+Deviations from the posterior mean are multiplied by ``spread``, 1 where the posterior foretells settings that it was
+not shown as well as it claims to (`surrogate.calibration`).
 """
 
 from __future__ import annotations
@@ -152,10 +155,11 @@ class Component:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Components with their weights, shape (k,)."""
+    """Components with their weights, shape (k,), and the factor on all deviations from the mean."""
 
     components: tuple[Component, ...]
     weights: FloatArray
+    spread: float = 1.0
 
     def _shared(self, points: Points) -> tuple[Shared, Shared]:
         return share(points, points), share(self.components[0].data, points)
@@ -175,24 +179,27 @@ class Posterior:
             centres, covariance = component.moments(points, shared)
             means += weight * (component.weights @ centres)
             second += weight * (covariance + (centres * component.weights[:, None]).T @ centres)
-        return means, second - np.outer(means, means)
+        return means, self.spread**2 * (second - np.outer(means, means))
 
     def draws(self, points: Points, count: int, rng: np.random.Generator) -> FloatArray:
         """Joint draws on the latent scale, shape (count, m)."""
-        out = np.empty((count, len(points)))
+        out, mean = np.empty((count, len(points))), np.zeros(len(points))
         counts = _systematic(self.weights, count, rng)
         filled, shared = 0, self._shared(points)
-        for component, number in zip(self.components, counts, strict=True):
-            if not number:
+        for component, weight, number in zip(self.components, self.weights, counts, strict=True):
+            if not number and self.spread == 1:
                 continue
             centres, covariance = component.moments(points, shared)
+            mean += weight * (component.weights @ centres)
+            if not number:
+                continue
             factor = cholesky(0.5 * (covariance + covariance.T) + 1e-9 * np.eye(len(points)))
             which = np.repeat(np.arange(len(centres)), _systematic(component.weights, number, rng))
             out[filled : filled + number] = (
                 centres[which] + rng.standard_normal((number, len(points))) @ factor.T
             )
             filled += number
-        return out[rng.permutation(count)]
+        return self._widened(out[rng.permutation(count)], mean)
 
     def marginal_draws(self, points: Points, levels: FloatArray, order: FloatArray) -> FloatArray:
         """Independent-by-point stratified draws, shape (len(levels), m).
@@ -200,20 +207,24 @@ class Posterior:
         ``levels`` are standard normal quantiles and ``order`` uniforms of the same length: each pair picks a
         world by inverse distribution function and a deviation from it.
         """
-        out = np.empty((len(levels), len(points)))
+        out, mean = np.empty((len(levels), len(points))), np.zeros(len(points))
         edges = np.cumsum(self.weights)
         pick = np.minimum(np.searchsorted(edges, order, side="right"), len(edges) - 1)
         across = share(self.components[0].data, points)
         for k, component in enumerate(self.components):
             chosen = np.flatnonzero(pick == k)
-            if not len(chosen):
+            if not len(chosen) and self.spread == 1:
                 continue
             means, variance = component.marginals(points, across)
+            mean += self.weights[k] * (component.weights @ means)
             inside = (order[chosen] - (edges[k] - self.weights[k])) / self.weights[k]
             cumulative = np.cumsum(component.weights)
             world = np.minimum(np.searchsorted(cumulative, inside, side="right"), len(cumulative) - 1)
             out[chosen] = means[world] + levels[chosen, None] * np.sqrt(variance)
-        return out
+        return self._widened(out, mean)
+
+    def _widened(self, draws: FloatArray, mean: FloatArray) -> FloatArray:
+        return draws if self.spread == 1 else np.asarray(mean + self.spread * (draws - mean))
 
 
 def _systematic(weights: FloatArray, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -155,7 +155,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "json is binary": (lambda p: (p / JSON_NAME).write_bytes(b"\xff\xfe\x00"), "not a JSON object"),
     "json of gigabytes": (lambda p: os.truncate(p / JSON_NAME, 2**33), "8589934592 bytes"),
     "json is a list": (lambda p: (p / JSON_NAME).write_text("[1, 2]"), "schema"),
-    "another schema": (edit(lambda d: d.update(schema="race.surrogate/2")), "race.surrogate/2"),
+    "another schema": (edit(lambda d: d.update(schema="race.surrogate/1")), "race.surrogate/1"),
     "no schema": (edit(lambda d: d.pop("schema")), "schema"),
     "unknown field": (edit(lambda d: d.update(extra=1)), "'extra' is unknown"),
     "missing field": (edit(lambda d: d.pop("ladder")), "'ladder' is missing"),

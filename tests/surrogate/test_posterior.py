@@ -4,9 +4,9 @@ from surrogate_pilots import RUNGS, pilots
 
 from race.simulator import Settings, Worlds
 from surrogate import Surrogate
-from surrogate.diagnostics import _LeftOut
 from surrogate.hyperparameters import PRIOR_MEAN, Hyperparameters
 from surrogate.kernels import noise_blocks, residual
+from surrogate.left_out import LeftOut
 from surrogate.pending import Pending, join
 from surrogate.posterior import Component, Posterior, standard_draws
 
@@ -85,15 +85,15 @@ def test_leaving_a_run_out_in_closed_form_is_refitting_without_it(fitted: Surrog
     inflation = np.ones(len(data.blocks))
     theta, h = PRIOR_MEAN, 0.5
     whole = Component(data, theta, h, state.variance, inflation)
-    means, variance, weights, evidence = _LeftOut(whole, data).predict(block)
+    found = LeftOut(whole).predict(np.arange(block.start, block.stop))
     part = Component(data[rest], theta, h, state.variance[rest], inflation[1:])
     there = data[block]
     expected, signal = part.moments(there)
     own = np.diag(noise(there, Hyperparameters(theta), state.variance[block], np.ones(1)))
-    assert np.isclose(evidence, part.evidence)
-    assert np.allclose(weights[part.worlds], part.weights, atol=1e-6)
-    assert np.allclose(means[part.worlds], expected, atol=1e-6)
-    assert np.allclose(variance, np.diag(signal) + own, rtol=1e-6)
+    assert np.isclose(found.evidence, part.evidence)
+    assert np.allclose(found.weights[part.worlds], part.weights, atol=1e-6)
+    assert np.allclose(found.means[part.worlds], expected, atol=1e-6)
+    assert np.allclose(found.variances, np.diag(signal) + own, rtol=1e-6)
 
 
 def test_fitted_is_the_posterior_mean_at_the_data(fitted: Surrogate) -> None:
