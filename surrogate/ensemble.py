@@ -14,7 +14,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from race.simulator import Settings, Worlds, collapse_probability, simulate, simulate_curves
+from race.simulator import Settings, Worlds, simulate, simulate_curves
+from race.simulator.dynamics import simulate_with_collapse
 from surrogate.evidence import Evidence
 from surrogate.link import to_latent
 from surrogate.local import LocalResponses
@@ -98,8 +99,13 @@ class Ensemble:
     def collapse(self, settings: Settings) -> FloatArray:
         """Probability in every world that a run collapses before its budget is spent, shape (W, n)."""
         key = (b"".join(_rows(settings)), "collapse")
-        if key not in self._collapses:
-            self._collapses[key] = collapse_probability(self.worlds, settings)
+        found = self._collapses.get(key)
+        if found is None or np.isnan(found[self._local]).any():
+            # Settings whose values were asked for have been simulated in all worlds that have dynamics.
+            rest = np.arange(len(self.worlds)) if found is None else self._local
+            whole = np.empty((len(self.worlds), len(settings))) if found is None else found
+            whole[rest] = simulate_with_collapse(self.worlds[rest], settings, targets=())[1]
+            self._collapses[key] = whole
         self._collapses.move_to_end(key)
         self._forget(self._collapses)
         return self._collapses[key]
@@ -107,11 +113,14 @@ class Ensemble:
     def _simulate(self, settings: Settings, shares: FloatArray | None) -> dict[str, FloatArray]:
         """Values by target in every world, (W, n), or (W, n, len(shares)) along the run."""
         worlds = self.worlds[self._dynamic]
-        found = (
-            simulate(worlds, settings, targets=self.targets)
-            if shares is None
-            else simulate_curves(worlds, settings, points=shares, targets=self.targets).values
-        )
+        if shares is None:
+            found, risk = simulate_with_collapse(worlds, settings, targets=self.targets)
+            collapse = np.full((len(self.worlds), len(settings)), np.nan)
+            collapse[self._dynamic] = risk
+            self._collapses.setdefault((b"".join(_rows(settings)), "collapse"), collapse)
+            self._forget(self._collapses)
+        else:
+            found = simulate_curves(worlds, settings, points=shares, targets=self.targets).values
         out = {}
         for name, values in found.items():
             out[name] = np.empty((len(self.worlds), *values.shape[1:]))

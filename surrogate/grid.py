@@ -65,8 +65,7 @@ class WhatIfGrid:
     """Predictions at every listed setting; ``mean``, ``lo``, ``hi`` have shape (T, V, L, B, Q).
 
     They are NaN where the recipe cannot reach the update fraction or the budget pays for no step. ``collapse``, shape
-    (V, L, B, Q), is the probability that such a run collapses; it takes a simulation of its own, so it is NaN for
-    other reward systems than the recipe's. ``costs`` has shape (V, L).
+    (V, L, B, Q), is the probability that such a run collapses. ``costs`` has shape (V, L).
     """
 
     targets: tuple[str, ...]
@@ -128,11 +127,8 @@ def what_if_grid(
         for k, values in enumerate((found.mean, found.lo, found.hi)):
             out[k, t, asked] = values
     mean, lo, hi = out.reshape(3, len(targets), *shape)
-    own = (surrogate.recipe if recipe is None else recipe).reward
-    mine = np.repeat([v.reward == own for v in kinds], runs.size // len(kinds))
-    risky = np.flatnonzero(runs & mine)
     collapse = np.full(runs.size, np.nan)
-    collapse[risky] = surrogate.collapse_risk(settings[risky])
+    collapse[asked] = surrogate.collapse_risk(settings[asked])
     return WhatIfGrid(targets, kinds, rungs, budgets, rhos, costs, mean, lo, hi, collapse.reshape(shape), level)
 
 

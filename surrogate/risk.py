@@ -19,6 +19,7 @@ from surrogate.points import FloatArray
 OFFSET_SD = 2.0
 _OFFSETS = np.linspace(-3 * OFFSET_SD, 4 * OFFSET_SD, 57)
 _LEAST = 1e-6
+_NOTHING = 1e-12  # offsets that weigh less change no digit that anybody prints
 
 
 def _logit(p: FloatArray) -> FloatArray:
@@ -42,14 +43,23 @@ def collapse_risk(seen: FloatArray, collapsed: FloatArray, asked: FloatArray) ->
     -------
     Shape (n,).
     """
+    return mean_risk(offset_weights(seen, collapsed), asked)
+
+
+def offset_weights(seen: FloatArray, collapsed: FloatArray) -> FloatArray:
+    """Posterior probability of each (world, offset), shape (W, offsets), from the runs of `collapse_risk`."""
     logit = _logit(seen)[:, None, :] + _OFFSETS[None, :, None]
     # log sigmoid(x) and log sigmoid(-x), without overflow
     log_likelihood = -np.sum(np.logaddexp(0, np.where(collapsed > 0, -logit, logit)), axis=2)
     log_weight = log_likelihood - 0.5 * (_OFFSETS / OFFSET_SD) ** 2
     weight = np.exp(log_weight - log_weight.max())
-    weight /= weight.sum()
+    return np.asarray(weight / weight.sum())
+
+
+def mean_risk(weight: FloatArray, asked: FloatArray) -> FloatArray:
+    """`collapse_risk` from the weights of `offset_weights`, shape (n,)."""
     odds = _logit(asked)
     out = np.zeros(asked.shape[1])
-    for column, offset in enumerate(_OFFSETS):
-        out += weight[:, column] @ (0.5 + 0.5 * np.tanh(0.5 * (odds + offset)))
+    for column in np.flatnonzero(weight.sum(axis=0) > _NOTHING):
+        out += weight[:, column] @ (0.5 + 0.5 * np.tanh(0.5 * (odds + _OFFSETS[column])))
     return out

@@ -118,7 +118,7 @@ class Scored:
 class WhatIf:
     """The surrogate's answers at listed settings; arrays have shape (targets, variants, models, budgets, rhos).
 
-    ``collapse`` lacks the targets' axis. NaN where a setting cannot be run, or collapse was not asked about.
+    ``collapse`` lacks the targets' axis. NaN where a setting cannot be run.
     """
 
     targets: tuple[str, ...]

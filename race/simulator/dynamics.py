@@ -88,14 +88,24 @@ def simulate(
 ) -> dict[str, FloatArray]:
     """Expected final values of runs that stay healthy, per target, in [0, 1], shape (W, n).
 
-    Collapse is not averaged in: `collapse_probability` gives it separately.
+    Collapse is not averaged in: `simulate_with_collapse` gives it beside the values.
     """
+    return simulate_with_collapse(worlds, settings, targets=targets)[0]
+
+
+def simulate_with_collapse(
+    worlds: Worlds, settings: Settings, *, targets: Sequence[str]
+) -> tuple[dict[str, FloatArray], FloatArray]:
+    """What `simulate` and `collapse_probability` give, from one simulation."""
     out = {target: np.empty((len(worlds), len(settings))) for target in targets}
+    collapse = np.empty((len(worlds), len(settings)))
     for rows, cols, w, s in _blocks(worlds, settings):
-        state = _Run(w, s).integrate()[-1]
+        run = _Run(w, s)
+        state = run.integrate()[-1]
+        collapse[rows, cols] = run.collapse(state)
         for target, values in out.items():
             values[rows, cols] = evaluate(w, s, state, target)
-    return out
+    return out, collapse
 
 
 def simulate_curves(
@@ -137,11 +147,7 @@ def collapse_probability(worlds: Worlds, settings: Settings) -> FloatArray:
     the reward's bias. Shape from IsoCompute's learning-rate sweep (4x the tuned rate collapses) and PURE
     (a learned reward alone is hacked within some hundred steps).
     """
-    out = np.empty((len(worlds), len(settings)))
-    for rows, cols, w, s in _blocks(worlds, settings):
-        run = _Run(w, s)
-        out[rows, cols] = run.collapse(run.integrate()[-1])
-    return out
+    return simulate_with_collapse(worlds, settings, targets=())[1]
 
 
 def _blocks(worlds: Worlds, settings: Settings) -> Iterator[tuple[slice, slice, Worlds, Settings]]:
@@ -195,8 +201,12 @@ class _Run:
         self.hazard = c("collapse") * drive**2.6 / room * (1 + 8 * bias_of(w, s) * (self.continuous > 0))
         self.delta = classes(c("difficulty_sd")) - c("task_shift")
         self.group, self.magnitude = s.group, 0.5 - 1 / s.group
+        doublings = np.log2(s.group)  # of groups that are all one power of two
+        same = doublings.size and np.ptp(doublings) == 0 and doublings[0] == np.round(doublings[0])
+        self.doublings = int(doublings[0]) if same else None
         self.steps = s.steps
         self.shape = (len(w), len(s))
+        self.scratch = tuple(np.empty((len(self.delta), *self.shape)) for _ in range(3))
 
     def collapse(self, end: State) -> FloatArray:
         """Probability of a collapse on the way to ``end``."""
@@ -211,12 +221,30 @@ class _Run:
 
     def signal(self, theta: FloatArray, phi: FloatArray) -> FloatArray:
         """Share of the groups' possible teaching that happens, in (0, 1]."""
-        p = sigmoid(theta - self.delta) * sigmoid(phi)
-        fail = 1 - p
-        variance = np.maximum(4 * p * fail, 1e-12)
-        out = average((1 - p**self.group - fail**self.group) * variance**self.magnitude)
-        if self.continuous.any():
-            spread = average(variance)
+        # In three arrays that live as long as the run: fresh ones of this size cost as much as the arithmetic.
+        p, fail, variance = self.scratch
+        np.subtract(self.delta, theta, out=p)
+        np.exp(np.minimum(p, 500.0, out=p), out=p)
+        p += 1
+        np.divide(1, p, out=p)
+        p *= sigmoid(phi)
+        np.subtract(1, p, out=fail)
+        np.multiply(p, fail, out=variance)
+        variance *= 4
+        np.maximum(variance, 1e-12, out=variance)
+        spread = average(variance) if self.continuous.any() else None
+        for base in (p, fail):
+            if self.doublings is None:
+                base **= self.group
+            else:  # squaring costs a third of a power
+                for _ in range(self.doublings):
+                    base *= base
+        p += fail
+        np.subtract(1, p, out=p)
+        variance **= self.magnitude
+        p *= variance
+        out = average(p)
+        if spread is not None:
             scores = (1 - 1 / self.group) * (SCORE_FLOOR + (1 - SCORE_FLOOR) * spread)
             out = out + self.continuous * (scores - out)
         return np.maximum(out, 1e-9)

@@ -42,14 +42,14 @@ def test_every_listed_value_is_what_predict_says(fitted: Surrogate, grid: Any) -
             assert mine[t, v, m, b, q] == pytest.approx(float(theirs[0]), rel=1e-6, abs=1e-9)
 
 
-def test_collapse_is_the_surrogates_own_for_the_rewards_at_hand(fitted: Surrogate, grid: Any) -> None:
-    v = next(i for i, kind in enumerate(grid.variants) if kind.reward == "prm")
-    for m, b, q in ((0, 0, 4), (2, 2, 8)):
+def test_collapse_is_the_surrogates_own_under_every_reward(fitted: Surrogate, grid: Any) -> None:
+    prm = next(i for i, kind in enumerate(grid.variants) if kind.reward == "prm")
+    for v, m, b, q in ((prm, 0, 0, 4), (prm, 2, 2, 8), (0, 1, 1, 6)):
         rung, recipe = grid.models[m], grid.variants[v].recipe
         solved = recipe.with_update_ratio(solve_update_ratio(rung.architecture, recipe, grid.rhos[q]))
         risk = fitted.collapse_risk(Settings.build([(rung, solved, grid.budgets[b])]))
         assert grid.collapse[v, m, b, q] == pytest.approx(float(risk[0]), abs=1e-9)
-    assert np.isnan(grid.collapse[0]).all()
+    assert (np.isfinite(grid.collapse) == np.isfinite(grid.mean[0])).all()
 
 
 def test_holes_are_exactly_the_settings_that_cannot_be_run(grid: Any) -> None:

@@ -147,9 +147,7 @@ class WhatIf {
     byId("a-value").textContent = three(mean);
     byId("a-interval").textContent = `${Math.round(this.grid.level * 100)} %: ${three(lo)} to ${three(hi)}`;
     const risk = this.collapse[at % this.collapse.length];
-    byId("a-collapse").textContent = Number.isFinite(risk)
-      ? `probability ${risk.toFixed(2)} that such a run does not stay healthy; the value is that of one that does`
-      : "race query says it for this reward system; the value is that of a run that stays healthy";
+    byId("a-collapse").textContent = `probability ${risk.toFixed(2)} that such a run does not stay healthy; the value is that of one that does`;
     byId("a-collapse").classList.toggle("warn", risk >= 0.1);
     byId("a-span").style.left = `${100 * lo}%`;
     byId("a-span").style.width = `${100 * (hi - lo)}%`;
