@@ -3,7 +3,7 @@
     line 1     {"schema": "race.pack/1", "name", "records", "flops", "rates", "sha256"}
     line 2...  one record each, as a store keeps it, ordered by id
 
-The lines are gzipped; ``zcat FILE | jq`` reads them. The checksum covers all of it, compressed or not by whatever zlib, and
+The lines are gzipped; ``zcat FILE | jq`` reads them. The checksum covers all lines, whatever zlib compressed them, and
 the sums over all records by phase must come out again. The same records give the same bytes.
 
 What is left out, because it says something about a machine and nothing about the run: seconds, host names, and the
@@ -21,6 +21,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def pack(records: Iterable[PilotRecord], *, name: str, rates: Mapping[str, Any] 
     chosen = sorted((portable(record) for record in records), key=lambda record: record.id)
     if not chosen:
         raise InvalidInput("pack: found no records; allowed is at least one")
-    for one, other in zip(chosen, chosen[1:], strict=False):
+    for one, other in pairwise(chosen):
         if one.id == other.id:
             raise InvalidInput(f"pack: found id {one.id!r} twice; allowed is each id once")
     try:
@@ -164,7 +165,7 @@ def read_pack(path: str | Path) -> Pack:
         PilotRecord.from_dict(_parsed(line, f"{where} line {n}"), where=f"{where} line {n}")
         for n, line in enumerate(lines, start=2)
     )
-    if any(a.id >= b.id for a, b in zip(records, records[1:], strict=False)):
+    if any(a.id >= b.id for a, b in pairwise(records)):
         raise InvalidInput(f"{where}: its records are not in order, each id once")
     if _sums(records) != head["flops"]:
         raise InvalidInput(f"{where}.flops: found {head['flops']}, but the records add up to {_sums(records)}")

@@ -27,9 +27,8 @@ def fit_pack(pack: Pack, ladder: Ladder, reward: str) -> Path:
     """Fit to all records of ``pack`` and keep the result beside it; returns the folder."""
     present = sorted({name for record in pack.records for name in record.curves})
     first = [name for name in present if name == "native"]
-    fitted = Surrogate.fit(
-        pack.records, ladder=ladder, recipe=ladder.recipe(reward), targets=first or present[:1] or ("native",), seed=SEED
-    )
+    targets = first or present[:1] or ["native"]
+    fitted = Surrogate.fit(pack.records, ladder=ladder, recipe=ladder.recipe(reward), targets=targets, seed=SEED)
     folder = fitted.save(pack.fitted)
     said = json.dumps({"schema": FITTED_TO_SCHEMA, "sha256": pack.sha256}, indent=1) + "\n"
     try:
@@ -40,7 +39,7 @@ def fit_pack(pack: Pack, ladder: Ladder, reward: str) -> Path:
 
 
 def fitted_to(pack: Pack, ladder: Ladder) -> tuple[Surrogate | None, str]:
-    """The surrogate fitted to ``pack`` on ``ladder``, or ``None`` and why there is none; an empty reason: none was kept."""
+    """The surrogate fitted to ``pack`` on ``ladder``, or ``None`` and why it does not serve (empty: there is none)."""
     said = pack.fitted / FITTED_TO
     if not said.is_file():
         return None, ""

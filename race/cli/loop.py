@@ -23,6 +23,7 @@ from race.cli.options import (
     split_targets,
 )
 from race.cli.output import JsonFlag, emit, note
+from race.cli.sources import gather_evidence
 from race.errors import CannotDo, InvalidInput
 
 if TYPE_CHECKING:
@@ -68,6 +69,14 @@ def loop(
     store: Annotated[
         Path | None, _HELP("--store", help="Folder of records; those in it inform the plan. Default: OUT/store.")
     ] = None,
+    evidence: Annotated[
+        list[Path] | None,
+        _HELP(
+            "--evidence",
+            help="More records to inform the plan, which stay as they are: a folder, a packed study, or nano-study; "
+            "repeatable. Default: none.",
+        ),
+    ] = None,
     pilot_size: Annotated[
         list[str] | None, _HELP("--pilot-size", help="FLOPs of a pilot to choose among; may be repeated.")
     ] = None,
@@ -107,7 +116,7 @@ def loop(
     try:
         place.own()
         records = _store(store or folder.store)
-        evidence = _evidence(records, place, name, rungs, simulated=runner.name == "simulator")
+        known = _evidence(records, evidence, place, name, rungs, simulated=runner.name == "simulator")
         planner = Planner(
             rungs,
             budget=flops,
@@ -116,7 +125,7 @@ def loop(
             recipe=recipe.build(rungs.recipe(reward)),
             pilot_budget=pilot_flops(pilot_budget, flops),
             sizes=[parse_budget(size, field="pilot_size") for size in pilot_size] if pilot_size else None,
-            records=evidence,
+            records=known,
             storage=place,
             study_name=name,
             seed=seed,
@@ -208,41 +217,53 @@ def _store(path: Path) -> Store:
 
 
 def _evidence(
-    store: Store, place: Storage, study: str, rungs: Ladder, *, simulated: bool
+    store: Store, more: list[Path] | None, place: Storage, study: str, rungs: Ladder, *, simulated: bool
 ) -> list[PilotRecord]:
-    """Records of the store that are not this study's own pilots: those it has itself.
+    """Records of the store that are not this study's own pilots, those it has itself, and ``more`` from elsewhere.
 
     Raises
     ------
     InvalidInput
-        None of them is about a model of the ladder, or they are simulated and the pilots are not.
+        None of either is about a model of the ladder, or they are simulated and the pilots are not.
     """
     from planner.memory import own_prefix
 
     loaded = store.records()
-    for problem in loaded.problems:
+    named = gather_evidence(more)
+    for problem in (*(str(problem) for problem in loaded.problems), *named.problems):
         note(f"skipped {problem}")
     own = own_prefix(place, study)
     others = [r for r in loaded.records if own is None or not r.id.startswith(own)]
+    own_ids = {record.id for record in others}
+    others = _about(others, "store", str(store.path), rungs, simulated=simulated)
+    where = ", ".join(str(path) for path in more or [])
+    elsewhere = [record for record in named.records if record.id not in own_ids]
+    return others + _about(elsewhere, "evidence", where, rungs, simulated=simulated)
+
+
+def _about(
+    others: list[PilotRecord], option: str, where: str, rungs: Ladder, *, simulated: bool
+) -> list[PilotRecord]:
+    """``others``, said to inform the plan; see `_evidence` for what is refused."""
     if not others:
         return []
     if not any(record.spec.model in rungs for record in others):
         found = ", ".join(sorted({r.spec.model for r in others})[:3])
         raise InvalidInput(
-            f"store: {store.path} is about {found}, and the ladder has {', '.join(m.name for m in rungs.models)}; use "
-            "another --store, or the ladder it belongs to"
+            f"{option}: {where} is about {found}, and the ladder has {', '.join(m.name for m in rungs.models)}; use "
+            f"another --{option}, or the ladder it belongs to"
         )
     made_up = sum(r.evidence == "simulated" for r in others)
     if made_up and not simulated:
         raise InvalidInput(
-            f"store: {store.path} holds {made_up} simulated records, and these pilots are real; use another --store"
+            f"{option}: {where} holds {made_up} simulated records, and these pilots are real; use another --{option}"
         )
     if made_up < len(others) and simulated:
         raise InvalidInput(
-            f"store: {store.path} holds measured records, and these pilots are simulated; use another --store"
+            f"{option}: {where} holds measured records, and these pilots are simulated; use another --{option}"
         )
     rewards = sorted({r.spec.reward for r in others})
-    note(f"{len(others)} records in {store.path} inform the plan (reward {', '.join(rewards)})")
+    note(f"{len(others)} records in {where} inform the plan (reward {', '.join(rewards)})")
     return others
 
 

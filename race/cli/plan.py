@@ -31,7 +31,6 @@ from race.cli.output import (
     table,
     with_interval,
 )
-
 from race.cli.sources import EvidenceOption, gather_evidence
 
 if TYPE_CHECKING:

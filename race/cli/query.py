@@ -18,8 +18,9 @@ from race.cli.options import (
     recipe_options,
     split_targets,
 )
-from race.cli.output import JsonFlag, emit
+from race.cli.output import JsonFlag, emit, note
 from race.cli.query_view import render_query, sentences
+from race.cli.sources import EvidenceOption, surrogate_of
 from race.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -38,8 +39,18 @@ COMPARE = "MODEL@RHO, then optionally ,reward=NAME ,reward-model=NAME ,budget=FL
 def query(
     recipe: RecipeOptions,
     hardware: HardwareOptions,
-    surrogate: Annotated[Path, typer.Argument(help="Folder that race fit wrote.")],
     budget: Annotated[str, typer.Option("--budget", help="FLOPs of the run asked about.")],
+    surrogate: Annotated[
+        Path | None,
+        typer.Argument(help="Folder that race fit wrote, or nano-study. Without it: --evidence or --ladder."),
+    ] = None,
+    evidence: EvidenceOption = None,
+    ladder: Annotated[
+        str | None,
+        typer.Option(
+            "--ladder", help="As in race plan, where no saved surrogate is named; default: the records' own."
+        ),
+    ] = None,
     reward: Annotated[
         str | None, typer.Option("--reward", help="Reward system; default: the surrogate's own.")
     ] = None,
@@ -64,15 +75,15 @@ def query(
     seed: SeedOption = 0,
     as_json: JsonFlag = False,
 ) -> None:
-    """What-if on a saved surrogate, offline: value, rho*, regime, cost, comparisons, trade-offs."""
+    """What-if on a saved surrogate or on records, offline: value, rho*, regime, cost, comparisons, trade-offs."""
     from race.units import parse_budget
-    from surrogate import Surrogate
 
     hardware.check()
     if argmax and rho is not None:
         raise InvalidInput("argmax: given with --rho, which leaves nothing to choose; drop one")
-    loaded = Surrogate.load(surrogate)
     flops = parse_budget(budget)
+    said = recipe.reward(reward) if reward or recipe.given.get("reward") else None
+    loaded, found = surrogate_of(surrogate, evidence, ladder, said, target, seed)
     targets = split_targets(target) if target is not None else list(loaded.targets[:1])
     # What-ifs start from the recipe that was fitted; only what is said here differs from it.
     asked_reward = recipe.reward(reward, default=loaded.recipe.reward)
@@ -104,6 +115,8 @@ def query(
     cost = hardware.cost(plan.flops)
     if cost is not None:
         data["cost"] = cost.to_dict()
+    if found.packs:
+        data["evidence_from"] = found.to_dict()
     if argmax:
         data["argmax"] = question.argmax(best)
     if len(targets) > 1:
@@ -111,7 +124,9 @@ def query(
     if change_mind:
         data["change_mind"] = question.minds(pilot_flops(pilot_budget, flops))
     data["sentences"] = sentences(data)
-    emit(data, as_json, lambda console: render_query(console, data))
+    emit(data, as_json, lambda console: render_query(console, data, found.words))
+    for problem in found.problems:
+        note(f"skipped {problem}")
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def render_query(console: Console, data: Mapping[str, Any]) -> None:
-    """The whole answer; every number in it is also in the JSON."""
+def render_query(console: Console, data: Mapping[str, Any], source: str = "") -> None:
+    """The whole answer; every number in it is also in the JSON. ``source`` says where the records are from."""
     from race.cli.plan import cost_facts
     from race.units import format_flops
 
@@ -31,7 +31,7 @@ def render_query(console: Console, data: Mapping[str, Any]) -> None:
             ("collapse", f"probability {data['collapse_risk']:.2f} that such a run does not stay healthy"),
             ("recipe", f"{run_length(data['recipe'])}, a = {data['recipe']['update_ratio']:.3g}"),
             ("shares", f"{shares} of {format_flops(flops['total'])} FLOPs"),
-            ("evidence", evidence_of(data["evidence"])),
+            ("evidence", evidence_of(data["evidence"]) + (f", of {source}" if source else "")),
         )
     )
     if "cost" in data:

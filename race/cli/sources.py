@@ -160,3 +160,49 @@ def find_pack(path: Path) -> Pack:
         f"store: there is nothing at {path}; make one with race import, race simulate or race run, or name a packaged "
         f"study: {', '.join(known)}"
     )
+
+
+def surrogate_of(
+    saved: Path | None,
+    sources: list[Path] | None,
+    ladder: str | None,
+    reward: str | None,
+    target: str | None,
+    seed: int,
+) -> tuple[Surrogate, Evidence]:
+    """The surrogate to ask: ``saved``, or one fitted to evidence, which is then given too.
+
+    Raises
+    ------
+    InvalidInput
+        A saved surrogate beside other evidence, or nothing to answer from.
+    """
+    from planner.reporting import ladder_of, reward_of
+    from race.cli.options import split_targets
+    from race.ladders import ladder as choose_ladder
+    from race.packed import packaged
+    from surrogate import Surrogate
+
+    if saved is not None and not saved.exists() and str(saved) in packaged():
+        sources, saved = [saved, *(sources or [])], None
+    if saved is not None:
+        for name, given in (("evidence", sources), ("ladder", ladder)):
+            if given:
+                raise InvalidInput(f"{name}: given beside the saved surrogate {saved}, which keeps its own; drop one")
+        return Surrogate.load(saved), Evidence()
+    if not sources and ladder is None:
+        raise InvalidInput(
+            "surrogate: missing; give the folder that race fit wrote, --evidence with records, or --ladder"
+        )
+    rungs = None if ladder is None else choose_ladder(ladder)
+    found = gather_evidence(sources, "" if rungs is None else rungs.name)
+    rungs = rungs or ladder_of(found.records)
+    targets = split_targets(target) if target is not None else ["native"]
+    ready = found.fitted(rungs, targets, seed)
+    if ready is not None:
+        return ready, found
+    used = reward or (reward_of(found.records) if found.records else None)
+    if used is None:
+        raise InvalidInput("reward: missing; give --reward where there are no records to take it from")
+    template = rungs.recipe(used)
+    return Surrogate.fit(found.records, ladder=rungs, recipe=template, targets=targets, seed=seed), found
