@@ -153,18 +153,74 @@ class Distances:
         return np.asarray(out * self.same if term.same else out)
 
 
+@dataclass(frozen=True)
+class Cross:
+    """Distances from data to settings that share most of their coordinates, as grids and slices do.
+
+    A term sees some of the coordinates only, of which a grid of thousands of settings has a few dozen combinations: its
+    Matern function is computed once for each of these and read off for every setting.
+
+    Attributes
+    ----------
+    parts
+        For every term the distances to one setting of each combination, and the combination of every setting (m,).
+    same, gain
+        Shape (n, m).
+    """
+
+    parts: tuple[tuple[Distances, IntArray], ...]
+    same: FloatArray
+    gain: FloatArray
+
+    @classmethod
+    def between(cls, a: Points, b: Points) -> Cross:
+        """Distances of all pairs."""
+        found: dict[tuple[tuple[int, ...], bool], tuple[Distances, IntArray]] = {}
+        for term in TERMS:
+            if (term.axes, term.gain) not in found:
+                seen = np.concatenate([b.x[:, term.axes], b.recipe if term.gain else b.recipe[:, :0]], axis=1)
+                first, back = np.zeros(min(len(b), 1), dtype=np.intp), np.zeros(len(b), dtype=np.intp)
+                if seen.shape[1]:
+                    # Update fractions that were solved for differ in the last bits.
+                    _, first, back = np.unique(seen.round(9), axis=0, return_index=True, return_inverse=True)
+                found[term.axes, term.gain] = Distances.between(a, b[first]), np.asarray(back, dtype=np.intp).ravel()
+        same = np.abs(np.subtract.outer(a.x[:, SIZE], b.x[:, SIZE])) < _SAME_MODEL
+        parts = tuple(found[term.axes, term.gain] for term in TERMS)
+        return cls(parts, same.astype(np.float64), np.outer(a.gain, b.gain))
+
+    def residual(self, hyper: Hyperparameters) -> FloatArray:
+        """`residual` but for the mixing of rewards and targets."""
+        sums: dict[tuple[bool, bool], FloatArray] = {}
+        for term, (part, back) in zip(TERMS, self.parts, strict=True):
+            shape = np.broadcast_to(_matern(part.square(term, hyper.lengths)), part.gain.shape)
+            each = np.take(shape * (term.share * getattr(hyper, term.amplitude) ** 2), back, axis=1)
+            key = term.gain, term.same
+            if key in sums:
+                sums[key] += each
+            else:
+                sums[key] = each
+        learned = sums[True, False] + sums[True, True] * self.same
+        learned *= self.gain
+        learned += sums[False, False]
+        learned += sums[False, True] * self.same
+        return learned
+
+
 def residual(
-    a: Points, b: Points, hyper: Hyperparameters, distances: Distances | None = None
+    a: Points, b: Points, hyper: Hyperparameters, distances: Distances | Cross | None = None
 ) -> FloatArray:
     """Covariance of the simulator's error between two sets of points, shape (n, m).
 
     ``distances`` saves computing them again under other hyperparameters.
     """
-    between = Distances.between(a, b) if distances is None else distances
-    total = np.zeros(between.gain.shape)
-    for term in TERMS:
-        total += between.weighted(term, hyper, _matern(between.square(term, hyper.lengths)))
-    out = between.matrix(total, (len(a), len(b)))
+    between = Cross.between(a, b) if distances is None else distances
+    if isinstance(between, Cross):
+        out = between.residual(hyper)
+    else:
+        total = np.zeros(between.gain.shape)
+        for term in TERMS:
+            total += between.weighted(term, hyper, _matern(between.square(term, hyper.lengths)))
+        out = between.matrix(total, (len(a), len(b)))
     out *= _mixing(a, b, hyper)
     return out
 

@@ -23,7 +23,7 @@ from statistics import NormalDist
 import numpy as np
 
 from surrogate.hyperparameters import Hyperparameters
-from surrogate.kernels import Distances, noise_blocks, residual, residual_variance
+from surrogate.kernels import Cross, Distances, noise_blocks, residual, residual_variance
 from surrogate.linalg import cholesky, solve_lower, solve_upper
 from surrogate.points import Data, FloatArray, IntArray, Points
 
@@ -31,7 +31,7 @@ KEEP = 1e-6  # worlds below this share of a component's weight are not carried a
 
 
 # Ensemble covariance and distances of two sets of points: the same under all hyperparameters.
-Shared = tuple[FloatArray, Distances]
+Shared = tuple[FloatArray, Distances | Cross]
 
 
 def share(a: Points, b: Points) -> Shared:
@@ -39,7 +39,7 @@ def share(a: Points, b: Points) -> Shared:
     deviations = a.deviations
     if a is b:
         return deviations.T @ deviations, Distances.among(a)
-    return deviations.T @ b.deviations, Distances.between(a, b)
+    return deviations.T @ b.deviations, Cross.between(a, b)
 
 
 def log_mean_exp(values: FloatArray) -> float:

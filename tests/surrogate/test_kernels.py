@@ -6,7 +6,7 @@ from race.simulator import Worlds
 from surrogate import Surrogate
 from surrogate.hyperparameters import NAMES, PRIOR_MEAN, PRIOR_SD, Hyperparameters
 from surrogate.inference import _objective, learn, subset
-from surrogate.kernels import Gram, _matern, noise_blocks, residual, residual_variance
+from surrogate.kernels import Cross, Distances, Gram, _matern, noise_blocks, residual, residual_variance
 from surrogate.posterior import Component
 
 
@@ -106,3 +106,20 @@ def test_subset_keeps_the_end_of_every_curve(fitted: Surrogate) -> None:
         for target in (0, 1):
             ends = [i for i in range(block.start, block.stop) if data.target[i] == target]
             assert ends[-1] in chosen
+
+
+def test_distances_to_a_grid_are_those_of_its_settings(fitted: Surrogate) -> None:
+    from race.simulator import Settings
+
+    settings = Settings.concat(
+        [
+            Settings.grid(RUNGS, RUNGS.recipe(reward), rhos=[0.2, 0.5, 0.8], budgets=[10**17, 10**18])
+            for reward in ("sparse", "dense", "prm")
+        ]
+    )
+    data, points = fitted.state.data, fitted.points(settings, "judge")
+    for shift in (0.0, 0.4):
+        hyper = Hyperparameters(PRIOR_MEAN + shift * PRIOR_SD)
+        plain = residual(data, points, hyper, Distances.between(data, points))
+        assert np.allclose(residual(data, points, hyper), plain, atol=1e-9)
+    assert max(len(part.gain.T) for part, _ in Cross.between(data, points).parts) < len(points)
