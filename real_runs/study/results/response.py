@@ -183,14 +183,26 @@ def peak(response: Response, target: str, *, draws: int = DRAWS, level: float = 
     )  # fmt: skip
 
 
+def difference_draws(
+    first: Response, second: Response, target: str, *, draws: int = DRAWS, seed: int = 0
+) -> FloatArray | None:
+    """Bootstrap draws of ρ*(first) - ρ*(second), whose runs are independent; ``None`` without residuals."""
+    a, b = first.draws(draws, 2 * seed), second.draws(draws, 2 * seed + 1)
+    if a is None or b is None:
+        return None
+    found: FloatArray = optimum(first.rhos, a[:, :, first.column(target)]) - optimum(
+        second.rhos, b[:, :, second.column(target)]
+    )
+    return found
+
+
 def difference(
     first: Response, second: Response, target: str, *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0
 ) -> Interval | None:
     """ρ* of ``first`` minus ρ* of ``second``, whose runs are independent; ``None`` without residuals."""
-    a, b = first.draws(draws, 2 * seed), second.draws(draws, 2 * seed + 1)
-    if a is None or b is None:
+    gaps = difference_draws(first, second, target, draws=draws, seed=seed)
+    if gaps is None:
         return None
-    gaps = optimum(first.rhos, a[:, :, first.column(target)]) - optimum(second.rhos, b[:, :, second.column(target)])
     return Interval.of(first.rho_star(target) - second.rho_star(target), gaps, level)
 
 

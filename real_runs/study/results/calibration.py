@@ -1,0 +1,329 @@
+"""The surrogate against settings that it was not shown: leave one setting out.
+
+All seeds of one (model, reward, ρ, budget, rank) are left out together, at whatever rate, and each of their final
+values is predicted with a 90 % interval for a single fresh run. As in `surrogate.diagnostics`, in closed form with
+hyperparameters held: with block B of the data left out,
+
+    error  z_B - E[z_B | rest] = (K^-1_BB)^-1 (K^-1 r)_B        covariance  (K^-1_BB)^-1
+
+and worlds and hyperparameter draws are reweighted by what the rest alone says. One thing is taken back first: where
+the fit doubts a left-out run it has given it a larger noise, which a prediction made beforehand could not know.
+`refitted` does the same by fitting again without the setting, hyperparameters included: slower, and the check on this.
+
+Every target is fitted by itself. A joint fit answers about as well, and thins every curve to its last point.
+
+`anatomy` takes the error apart: standardised errors say whether intervals are too wide or narrow, their mean per group
+whether the trend is off, and the spread of seeds beside the noise term whether the noise is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from race.ladders import Ladder
+from race.records import PilotRecord
+from real_runs.study.results.evidence import only, slice_key, usable
+from real_runs.study.results.statistics import wilson
+from surrogate import Surrogate
+from surrogate.kernels import noise_block
+from surrogate.linalg import solve_lower
+from surrogate.link import latent_sd, to_latent, to_value
+from surrogate.posterior import Component, Posterior, log_mean_exp, standard_draws
+
+FloatArray = npt.NDArray[np.float64]
+LEVEL = 0.9
+POINTS = 1200  # curve points per fit: three to four per curve of a whole study
+
+Setting = tuple[str, str, float, int, int]
+
+
+def setting_of(record: PilotRecord) -> Setting:
+    """(reward, model, ρ, budget, rank): what is left out together."""
+    key = slice_key(record)
+    return (key.reward, key.model, record.spec.rho, key.budget, key.rank)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """One left-out run: predicted and measured. ``z`` is the standardised latent error, ``noise`` the part of the
+    predicted latent variance that a fresh run of a known setting would have."""
+
+    record: str
+    setting: Setting
+    target: str
+    measured: float
+    mean: float
+    lo: float
+    hi: float
+    z: float
+    noise: float
+
+    @property
+    def covered(self) -> bool:
+        """Whether the interval holds the measurement."""
+        return self.lo <= self.measured <= self.hi
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        reward, model, rho, budget, rank = self.setting
+        about = {"reward": reward, "model": model, "rho": rho, "budget": budget, "rank": rank}
+        found = {name: getattr(self, name) for name in vars(self) if name != "setting"}
+        return {**about, **found, "covered": self.covered}
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """Predictions of a block under one component: means (W, b), variances (b,), world weights, log evidence of the
+    rest, and the part of the variances that is noise (b,)."""
+
+    means: FloatArray
+    variance: FloatArray
+    worlds: FloatArray
+    evidence: float
+    noise: FloatArray
+
+
+class _LeftOut:
+    def __init__(self, fitted: Surrogate, component: Component) -> None:
+        data = fitted.state.data
+        inverse_factor = solve_lower(component.factor, np.eye(len(data)))
+        self.inverse = inverse_factor.T @ inverse_factor
+        whitened = inverse_factor @ component.all_residuals().T
+        self.alpha = inverse_factor.T @ whitened
+        self.fit = -0.5 * np.sum(whitened**2, axis=0)
+        self.log_det = float(np.log(np.diag(component.factor)).sum())
+        self.component, self.data, self.state = component, data, fitted.state
+
+    def predict(self, runs: Sequence[int]) -> _Answer:
+        """The points of ``runs``, left out together."""
+        blocks = [self.data.blocks[i] for i in runs]
+        out = np.concatenate([np.arange(b.start, b.stop) for b in blocks])
+        precision = self.inverse[np.ix_(out, out)]
+        precision = 0.5 * (precision + precision.T)
+        covariance = np.linalg.inv(precision)
+        errors = covariance @ self.alpha[out]
+        here = -0.5 * np.sum(errors * (precision @ errors), axis=0) + 0.5 * float(np.linalg.slogdet(precision)[1])
+        rest = self.fit - self.log_det - here
+        weights = np.exp(rest - rest.max())
+        stated = np.concatenate([np.diag(self.component.noise_blocks[i]) for i in runs])
+        plain = np.concatenate(
+            [np.diag(noise_block(self.data, b, self.component.hyper, self.state.variance)) for b in blocks]
+        )
+        return _Answer(
+            (self.data.latent[out][:, None] - errors).T,
+            np.maximum(np.diag(covariance) - stated + plain, 1e-12),
+            weights / weights.sum(),
+            log_mean_exp(rest) - 0.5 * (len(self.data) - len(out)) * float(np.log(2 * np.pi)),
+            plain,
+        )
+
+
+def leave_one_setting_out(
+    records: Iterable[PilotRecord], rungs: Ladder, target: str, *, level: float = LEVEL, points: int = POINTS
+) -> list[Forecast]:
+    """Forecast the end of every healthy run from all other settings; in closed form, for one target."""
+    fitted, by_id = _fit(records, rungs, target, points)
+    if fitted is None:
+        return []
+    views = [_LeftOut(fitted, c) for c in _components(fitted)]
+    ours = np.array([c.evidence for c in _components(fitted)])
+    base = np.asarray(fitted.state.posterior.weights)
+    groups: dict[Setting, list[int]] = {}
+    for number, run in enumerate(fitted.runs):
+        groups.setdefault(setting_of(by_id[run.record]), []).append(number)
+    if len(groups) < 2:
+        return []
+    found = []
+    for setting, runs in groups.items():
+        answers = [view.predict(runs) for view in views]
+        gain = np.array([a.evidence for a in answers]) - ours
+        share = base * np.exp(gain - gain.max())
+        share /= share.sum()
+        end = -1
+        for number in runs:
+            block = fitted.state.data.blocks[number]
+            end += block.stop - block.start
+            record = by_id[fitted.runs[number].record]
+            found.append(_forecast(answers, share, end, record, setting, target, level))
+    return found
+
+
+def refitted(
+    records: Sequence[PilotRecord],
+    rungs: Ladder,
+    target: str,
+    settings: Sequence[Setting],
+    *,
+    level: float = LEVEL,
+    points: int = POINTS,
+    told: Callable[[str], None] = lambda _: None,
+) -> list[Forecast]:
+    """As `leave_one_setting_out` for some settings, by fitting again without each: means and intervals only."""
+    from race.simulator import Settings
+
+    found = []
+    for setting in settings:
+        told(f"refit without {setting}, {target}")
+        out = [r for r in records if setting_of(r) == setting and usable(r, [target]) and r.health.status == "ok"]
+        fitted, _ = _fit([r for r in records if setting_of(r) != setting], rungs, target, points)
+        if fitted is None:
+            continue
+        for record in out:
+            at = Settings.build([(rungs[record.spec.model], record.spec.recipe, int(record.flops.total))])
+            mean, variance = fitted.state.posterior.moments(fitted.points(at, target))
+            curve = record.curves[target]
+            evaluation = float(latent_sd(to_value(mean), np.array([curve.se[-1]]))[0]) ** 2
+            white = float(
+                np.dot(fitted.state.posterior.weights, [c.hyper.white**2 for c in _components(fitted)])
+            )
+            noise = fitted.run_variance + white + evaluation
+            sd = float(np.sqrt(variance[0, 0] + noise))
+            levels, _ = standard_draws()
+            values = to_value(float(mean[0]) + levels * sd)
+            lo, hi = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+            measured = curve.value[-1]
+            z = (float(to_latent(measured)) - float(mean[0])) / sd
+            stated = float(values.mean()), float(lo), float(hi)
+            found.append(Forecast(record.id, setting, target, measured, *stated, z, noise))
+    return found
+
+
+def _fit(
+    records: Iterable[PilotRecord], rungs: Ladder, target: str, points: int
+) -> tuple[Surrogate | None, dict[str, PilotRecord]]:
+    shown = [only(r, [target]) for r in records if usable(r, [target])]
+    if not shown:
+        return None, {}
+    recipe = rungs.recipe(shown[0].spec.reward)
+    fitted = Surrogate.fit(shown, ladder=rungs, recipe=recipe, targets=(target,), points=points)
+    return (fitted if fitted.runs else None), {r.id: r for r in shown}
+
+
+def _components(fitted: Surrogate) -> tuple[Component, ...]:
+    posterior = fitted.state.posterior
+    assert isinstance(posterior, Posterior)
+    return posterior.components
+
+
+def _forecast(
+    answers: Sequence[_Answer],
+    share: FloatArray,
+    column: int,
+    record: PilotRecord,
+    setting: Setting,
+    target: str,
+    level: float,
+) -> Forecast:
+    levels, order = standard_draws()
+    means = np.concatenate([a.means[:, column] for a in answers])
+    sds = np.concatenate([np.full(len(a.means), np.sqrt(a.variance[column])) for a in answers])
+    weights = np.concatenate([s * a.worlds for s, a in zip(share, answers, strict=True)])
+    edges = np.cumsum(weights)
+    pick = np.minimum(np.searchsorted(edges, order * edges[-1], side="right"), len(edges) - 1)
+    values = to_value(means[pick] + levels * sds[pick])
+    lo, hi = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    centre = float(weights @ means / weights.sum())
+    sd = float(np.sqrt(weights @ (sds**2 + (means - centre) ** 2) / weights.sum()))
+    measured = record.curves[target].value[-1]
+    noise = float(sum(s * a.noise[column] for s, a in zip(share, answers, strict=True)))
+    z = (float(to_latent(measured)) - centre) / sd
+    return Forecast(record.id, setting, target, measured, float(values.mean()), float(lo), float(hi), z, noise)
+
+
+def summary(forecasts: Sequence[Forecast]) -> dict[str, Any]:
+    """Coverage with its Wilson interval over runs, error, and standardised errors."""
+    n = len(forecasts)
+    if not n:
+        return {"runs": 0}
+    errors = np.array([f.measured - f.mean for f in forecasts])
+    z = np.array([f.z for f in forecasts])
+    return {
+        "runs": n,
+        "settings": len({f.setting for f in forecasts}),
+        "coverage": wilson(sum(f.covered for f in forecasts), n),
+        "rmse": float(np.sqrt(np.mean(errors**2))),
+        "bias": float(errors.mean()),
+        "spread": float(np.std([f.measured for f in forecasts])),
+        "width": float(np.mean([f.hi - f.lo for f in forecasts])),
+        "z_mean": float(z.mean()),
+        "z_sd": float(z.std()),
+        "noise_sd": float(np.sqrt(np.mean([f.noise for f in forecasts]))),
+        "seed_sd": _seed_sd(forecasts),
+    }
+
+
+def _seed_sd(forecasts: Sequence[Forecast]) -> float | None:
+    """Latent standard deviation between measured runs of one setting."""
+    groups: dict[Setting, list[float]] = {}
+    for f in forecasts:
+        groups.setdefault(f.setting, []).append(float(to_latent(f.measured)))
+    spread = [(float(np.var(g, ddof=1)), len(g) - 1) for g in groups.values() if len(g) > 1]
+    free = sum(n for _, n in spread)
+    return float(np.sqrt(sum(v * n for v, n in spread) / free)) if free else None
+
+
+AXES = ("reward", "model", "rho", "budget", "rank")
+
+
+def anatomy(forecasts: Sequence[Forecast]) -> list[dict[str, Any]]:
+    """`summary` along every axis of a setting, and the settings that are furthest off."""
+    rows = []
+    for place, axis in enumerate(AXES):
+        for value in sorted({f.setting[place] for f in forecasts}, key=lambda v: (str(type(v)), v)):
+            rows.append({"axis": axis, "value": value, **summary([f for f in forecasts if f.setting[place] == value])})
+    return rows
+
+
+def furthest(forecasts: Sequence[Forecast], count: int = 8) -> list[dict[str, Any]]:
+    """Settings whose mean standardised error is largest."""
+    groups: dict[Setting, list[Forecast]] = {}
+    for f in forecasts:
+        groups.setdefault(f.setting, []).append(f)
+    ranked = sorted(groups.items(), key=lambda item: -abs(float(np.mean([f.z for f in item[1]]))))
+    return [
+        {
+            **dict(zip(AXES, setting, strict=True)),
+            "z": float(np.mean([f.z for f in found])),
+            "measured": float(np.mean([f.measured for f in found])),
+            "predicted": float(np.mean([f.mean for f in found])),
+        }
+        for setting, found in ranked[:count]
+    ]
+
+
+def calibration(
+    variants: Mapping[str, Sequence[PilotRecord]],
+    rungs: Ladder,
+    targets: Sequence[str],
+    *,
+    refits: int = 0,
+    told: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Every target under the first way of stating the records, which is taken apart; the last target under the others
+    too, and for ``refits`` settings by fitting again."""
+    rows: list[dict[str, Any]] = []
+    out: dict[str, Any] = {"level": LEVEL, "rows": rows, "anatomy": {}, "furthest": {}, "forecasts": []}
+    for place, (variant, records) in enumerate(variants.items()):
+        for target in targets if place == 0 else targets[-1:]:
+            told(f"leave one setting out, {target}, {variant}")
+            found = leave_one_setting_out(records, rungs, target)
+            about = {"variant": variant, "target": target}
+            rows.append({**about, "left_out": "closed form", **summary(found)})
+            if place or not found:
+                continue
+            out["anatomy"][target], out["furthest"][target] = anatomy(found), furthest(found)
+            out["forecasts"] += [f.to_dict() for f in found]
+            settings = sorted({f.setting for f in found})
+            picked = settings[:: max(len(settings) // refits, 1)][:refits] if refits else []
+            if picked and target == targets[-1]:
+                again = refitted(records, rungs, target, picked, told=told)
+                same = [f for f in found if f.setting in set(picked)]
+                rows.append({**about, "left_out": "closed form, some", **summary(same)})
+                rows.append({**about, "left_out": "the same, refitted", **summary(again)})
+    out["not_scored"] = sum(r.health.status != "ok" for r in next(iter(variants.values()), ()))
+    return out

@@ -1,0 +1,239 @@
+"""Planner replay: who finds the full grid's decision with the fewest FLOPs, choosing among recorded runs?
+
+    race     this planner: asks for a pilot of any size, gets the nearest recorded run stopped at that size, and
+             recommends the arm with the greatest posterior mean
+    grid     all arms once, in shuffled order, then once more with the next seed
+    random   arms at random
+    tpe, gp  Optuna's TPESampler and GPSampler over (model, position of ρ)
+
+A peer recommends the arm with the best mean so far. It has no notion of pilot size, so it is run at whole runs and at a
+third, and the better is its result. An arm with no run left answers a peer with the mean of its runs, free of charge.
+
+The score is the share of the grid's FLOPs after which the decision equals the full grid's and stays so until `horizon`;
+infinite when it does not. Asked strictly, as-good (see `recorded`), and for the regime of the recommended arm alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner import NoProposal, PilotSpace
+from planner.progress import Pilot, Progress
+from planner.proposer import Proposer
+from race.ladders import Ladder
+from race.records import PilotRecord
+from race.simulator import Settings
+from real_runs.study.results.recorded import Grid, RecordedWorld
+from real_runs.study.results.statistics import wilson
+from surrogate import Surrogate
+
+HORIZON = 0.6
+SIZES = (1 / 6, 1 / 3, 1 / 2, 1.0)
+PEER_SIZES = (1 / 3, 1.0)
+_FREE_TRIALS = 3  # per run of the grid: a peer that only repeats arms it has used up stops
+
+
+@dataclass(frozen=True)
+class Step:
+    """The arm that would be recommended after ``spent`` FLOPs."""
+
+    spent: float
+    arm: int
+
+
+def race(world: RecordedWorld, order: int, horizon: float = HORIZON) -> Iterator[Step]:
+    """Our planner, on a pilot budget as large as the grid."""
+    grid = world.grid
+    rungs = Ladder(
+        grid.rungs.name,
+        tuple(m for m in grid.rungs.models if m.name in grid.models),
+        grid.rungs.recipe_defaults,
+        grid.rungs.reward_models,
+    )
+    space = PilotSpace(
+        rungs, (rungs.recipe(grid.reward),), grid.budget, int(grid.flops) + 1,
+        tuple(int(share * grid.budget) for share in SIZES), (grid.target,),
+    )  # fmt: skip
+    proposer, pilots = Proposer(space, seed=order), list[Pilot]()
+    specs = [arm.runs[0].spec for arm in grid.arms]
+    asked = Settings.build([(rungs[s.model], s.recipe, grid.budget) for s in specs])
+    while True:
+        progress = Progress(tuple(pilots))
+        fitted: Surrogate = proposer.surrogate(progress)
+        yield Step(world.spent, int(fitted.predict(asked, grid.target).mean.argmax()))
+        if world.exhausted or world.spent > horizon * grid.flops:
+            return
+        try:
+            cell = proposer.propose(progress).cell
+        except NoProposal:
+            return
+        arm = world.nearest(space.models[cell.model].name, cell.rho)
+        assert arm is not None
+        record = world.run(arm, space.sizes[cell.size])
+        pilots.append(Pilot(len(pilots), record.spec, "finished", record))
+
+
+Proposals = Generator[int, float, None]
+
+
+def _follow(world: RecordedWorld, proposals: Proposals, share: float, horizon: float) -> Iterator[Step]:
+    """Run the arms that a peer names, and recommend the best mean so far."""
+    grid = world.grid
+    seen: list[list[float]] = [[] for _ in grid.arms]
+    value: float | None = None
+    for _ in range(_FREE_TRIALS * sum(len(arm.runs) for arm in grid.arms)):
+        if world.exhausted or world.spent > horizon * grid.flops:
+            return
+        try:
+            arm = next(proposals) if value is None else proposals.send(value)
+        except StopIteration:
+            return
+        if world.left(arm):
+            record: PilotRecord = world.run(arm, None if share == 1 else share * grid.budget)
+            seen[arm].append(world.value(record))
+            value = seen[arm][-1]
+            means = np.array([float(np.mean(found)) if found else -np.inf for found in seen])
+            yield Step(world.spent, int(means.argmax()))
+        else:
+            value = float(np.mean(seen[arm]))
+
+
+def grid_order(world: RecordedWorld) -> Proposals:
+    """Every arm, shuffled, then again."""
+    arms = world.rng.permutation(len(world.grid.arms)).tolist()
+    while True:
+        for arm in arms:
+            if world.left(arm):
+                yield arm
+        if world.exhausted:
+            return
+
+
+def random_arms(world: RecordedWorld) -> Proposals:
+    """Any arm with a run left."""
+    while not world.exhausted:
+        able = [i for i in range(len(world.grid.arms)) if world.left(i)]
+        yield int(world.rng.choice(able))
+
+
+def _optuna(world: RecordedWorld, sampler: Any) -> Proposals:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    models = world.grid.models
+    by_model = [[i for i, arm in enumerate(world.grid.arms) if arm.model == m] for m in models]
+    while True:
+        trial = study.ask()
+        mine = by_model[trial.suggest_int("model", 0, len(models) - 1)]
+        position = trial.suggest_float("position", 0, 1)
+        study.tell(trial, (yield mine[round(position * (len(mine) - 1))]))
+
+
+def tpe(world: RecordedWorld) -> Proposals:
+    """Optuna's tree-structured Parzen estimator."""
+    from optuna.samplers import TPESampler
+
+    return _optuna(world, TPESampler(seed=int(world.rng.integers(2**31)), n_startup_trials=5))
+
+
+def gp(world: RecordedWorld) -> Proposals:
+    """Optuna's Gaussian process with log expected improvement; needs torch."""
+    from optuna.samplers import GPSampler
+
+    return _optuna(world, GPSampler(seed=int(world.rng.integers(2**31)), n_startup_trials=5))
+
+
+PEERS: dict[str, Callable[[RecordedWorld], Proposals]] = {
+    "grid": grid_order, "random": random_arms, "tpe": tpe, "gp": gp,
+}  # fmt: skip
+
+
+def shares(grid: Grid, steps: Sequence[Step], horizon: float = HORIZON) -> dict[str, float]:
+    """Share of the grid's FLOPs from which on each question was answered right; infinite when it was not."""
+    regime = grid.regime[grid.decision]
+    # Where an as-good arm lies in another regime, that regime is as good an answer.
+    good = {grid.regime[arm] for arm in grid.as_good}
+    questions: dict[str, Callable[[int], bool]] = {
+        "arm": lambda arm: arm == grid.decision,
+        "arm_as_good": lambda arm: arm in grid.as_good,
+        "regime": lambda arm: grid.regime[arm] == regime,
+        "regime_as_good": lambda arm: grid.regime[arm] in good,
+    }
+    out = {}
+    for name, right in questions.items():
+        reached = np.inf
+        for step in steps:
+            if step.spent > horizon * grid.flops:
+                break
+            reached = min(reached, step.spent / grid.flops) if right(step.arm) else np.inf
+        out[name] = float(reached)
+    return out
+
+
+def replay(
+    grids: Sequence[Grid],
+    *,
+    orders: int = 10,
+    planner_orders: int = 2,
+    gp_orders: int = 3,
+    horizon: float = HORIZON,
+    told: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Every method on every grid in several orders."""
+    runs: list[dict[str, Any]] = []
+
+    def add(grid: Grid, method: str, size: float | None, order: int, steps: Sequence[Step]) -> None:
+        about = {"reward": grid.reward, "budget": grid.budget, "target": grid.target}
+        track = [[s.spent / grid.flops, s.arm] for s in steps]
+        runs.append({**about, "method": method, "size": size, "order": order, **shares(grid, steps, horizon),
+                     "pilots": len(steps), "track": track})  # fmt: skip
+
+    for grid in grids:
+        for order in range(planner_orders):
+            told(f"replay of {grid.reward}, {grid.target}: race, order {order}")
+            add(grid, "race", None, order, list(race(grid.start(order), order, horizon)))
+        for name, peer in PEERS.items():
+            told(f"replay of {grid.reward}, {grid.target}: {name}")
+            for size in PEER_SIZES:
+                for order in range(gp_orders if name == "gp" else orders):
+                    world = grid.start(order)
+                    add(grid, name, size, order, list(_follow(world, peer(world), size, horizon)))
+    about = [
+        {
+            "reward": g.reward, "budget": g.budget, "target": g.target, "flops": g.flops, "arms": len(g.arms),
+            "runs": sum(len(a.runs) for a in g.arms), "model": g.arms[g.decision].model,
+            "rho": g.arms[g.decision].rho, "regime": g.regime[g.decision], "value": float(g.means.max()),
+            "as_good": [[g.arms[i].model, g.arms[i].rho] for i in sorted(g.as_good)],
+        }
+        for g in grids
+    ]  # fmt: skip
+    return {"horizon": horizon, "grids": about, "rows": summary(runs), "runs": runs}
+
+
+QUESTIONS = ("arm", "arm_as_good", "regime", "regime_as_good")
+
+
+def summary(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Median share per method and question, and how often it was at most half; a peer at its better size."""
+    rows = []
+    for target in sorted({r["target"] for r in runs}):
+        for method in ("race", *PEERS):
+            mine = [r for r in runs if r["method"] == method and r["target"] == target]
+            sized = []
+            for size in sorted({r["size"] for r in mine}, key=str):
+                these = [r for r in mine if r["size"] == size]
+                row: dict[str, Any] = {"target": target, "method": method, "size": size, "replays": len(these)}
+                for question in QUESTIONS:
+                    found = [r[question] for r in these]
+                    # The lower of two neighbours: a mean with an infinity says nothing.
+                    row[question] = float(np.sort(found)[(len(found) - 1) // 2])
+                    row[f"{question}_by_half"] = wilson(sum(f <= 0.5 for f in found), len(found))
+                sized.append(row)
+            if sized:
+                rows.append(max(sized, key=lambda r: (r["arm_by_half"][0], r["arm_as_good_by_half"][0])))
+    return rows
