@@ -51,7 +51,7 @@ class Lanes:
             with _cpu(self._place.number, self._count):
                 return work(item)
 
-        with _single_threaded_kernels():
+        with single_threaded_kernels():
             return list(self._pool.map(on_own_cpu, items))
 
     def _start(self) -> None:
@@ -86,7 +86,7 @@ def _cpu(number: int, lanes: int) -> Iterator[None]:
 
 
 @contextmanager
-def _single_threaded_kernels() -> Iterator[None]:
+def single_threaded_kernels() -> Iterator[None]:
     """One thread per kernel inside; as before afterwards."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

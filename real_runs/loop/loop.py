@@ -283,16 +283,9 @@ class Loop:
         return self._decided[1]
 
     def _certain(self, progress: Progress) -> Ending | None:
-        decision = self._decide(progress)
-        proposer, rule = self.planner.proposer, self.planner.rule
-        stop = rule.check(
-            decision, finished=_learned(progress), spent=progress.spent, pilot_budget=proposer.space.pilot_budget,
-            smallest=proposer.smallest,
-        )  # fmt: skip
-        if stop is None or stop.code != "regime-certain":
-            return None
-        doubtful = [v.target for v in decision.others if max(v.regimes.values()) < rule.certainty]
-        return None if doubtful else Ending(stop.code, stop.reason)
+        self._decide(progress)
+        stop = self.planner.proposer.stop(progress, self.planner.rule, finished=_learned(progress))
+        return Ending(stop.code, stop.reason) if stop is not None and stop.code == "regime-certain" else None
 
     def _failing(self) -> Ending | None:
         count = len(self._failures)

@@ -8,17 +8,23 @@ every matmul is tallied. Prompts of different lengths are padded on the left; eq
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from race.flops import cost_functions
+from real_runs.grpo.lanes import single_threaded_kernels
 from real_runs.grpo.pricing import Tally
 from real_runs.policy import Policy
 from real_runs.rollout._base import Rollouts, Sample, Sampling
 from real_runs.rollout.sampling import draw, uniforms
 
+# Up to this many numbers per one-token forward, one thread works alone. A kernel is over soon after a second thread has
+# woken up, so two idle cores gain little (75 ms a batch of 64 x 112 instead of 85), and where something else wants a
+# core the barriers cost everything (seconds instead of 110 ms, beside six busy processes).
+SMALL_FORWARD = 16_384
 # Dropping rows copies the cache, so ended rows wait until they are an eighth of the batch.
 LEAVE_SHARE = 0.125
 
@@ -54,7 +60,9 @@ class HFRollouts:
         tally = Tally(self._costs)
         groups: list[list[Sample]] = []
         chunk = max(1, self._max_sequences // group_size)
-        with torch.inference_mode():
+        hidden = self._policy.architecture.hidden
+        small = self._policy.device.type == "cpu" and min(chunk, len(prompts)) * group_size * hidden <= SMALL_FORWARD
+        with torch.inference_mode(), single_threaded_kernels() if small else nullcontext():
             for start in range(0, len(prompts), chunk):
                 part = [tuple(p) for p in prompts[start : start + chunk]]
                 rows = draws[start * group_size : (start + len(part)) * group_size]

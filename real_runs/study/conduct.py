@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from race.errors import InvalidInput
 from race.store import Store
 from real_runs.executors import Executor, Job, Outcome
-from real_runs.folder import RunFolder
 from real_runs.study.design import TUNING_STAGE, StudyRun, study_runs, tuning_runs
 from real_runs.study.tuning import Rates, tuned_rates
 
@@ -94,6 +93,8 @@ def conduct(
     CannotDo
         Tuned rates are asked for before tuning is done, or another process works in ``out``.
     """
+    from real_runs.folder import RunFolder  # brings torch, which pricing and packing a study do without
+
     with RunFolder(Path(out)).locked():
         return _conduct(study, executor, Path(out), stages, only, rates, tries, told)
 

@@ -44,13 +44,17 @@ def interval(value: float | None, lo: float | None, hi: float | None, digits: in
         return MISSING
     if lo is None or hi is None:
         return f"{value:.{digits}f}"
-    # A negative zero is a rounding of nothing.
-    return f"{value + 0.0:.{digits}f} [{lo + 0.0:.{digits}f}, {hi + 0.0:.{digits}f}]".replace("-0." + "0" * digits + " ", "0." + "0" * digits + " ")
+    return f"{value:.{digits}f} [{lo:.{digits}f}, {hi:.{digits}f}]"
 
 
 def share(found: Sequence[float] | None) -> str:
     """A share with its interval, as `statistics.wilson` gives it."""
     return MISSING if found is None else interval(found[0], found[1], found[2])
+
+
+def folded(title: str, text: str) -> str:
+    """A part that opens on a click, to append."""
+    return f"\n\n<details><summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
 def update(page: str, blocks: Mapping[str, tuple[str, str]]) -> str:

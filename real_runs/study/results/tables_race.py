@@ -1,0 +1,236 @@
+"""What the surrogate and the planner make of the runs, as Markdown: regimes, calibration, replay, prior."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from race.units import format_flops
+from real_runs.study.results.page import folded, interval, share, show, table
+from real_runs.study.results.tables import SLICE, slice_cells
+
+Row = Mapping[str, Any]
+
+
+def same_regime(found: Row) -> str:
+    """Rates of naming the regime, and every trial."""
+    if not found["trials"]:
+        return "Missing: no slice with pilots yet."
+    rows = [
+        [r["target"], r["scope"], r["method"], r["trials"], r["slices"], share(r["right"]), share(r["as_good"])]
+        for r in found["rates"]
+    ]
+    head = ["target", "scope", "method", "trials", "slices", "same regime [95 %]", "or as good [95 %]"]
+    lines = []
+    for t in found["trials"]:
+        truth = ", ".join(f"{k} {v:.2f}" for k, v in t["truth_probabilities"].items())
+        lines.append(
+            [
+                t["reward"],
+                t["model"],
+                format_flops(t["budget"]),
+                t["target"],
+                f"{t['source']}, {t['split']}",
+                t["pilots"],
+                t["pilot_share"],
+                t["truth"],
+                truth,
+                t["answers"]["race"],
+                t["answers"]["best pilot arm"],
+            ]
+        )
+    second = [
+        "reward",
+        "model",
+        "budget",
+        "target",
+        "pilots from",
+        "pilots",
+        "size of each, share of budget",
+        "truth",
+        "bootstrap",
+        "RACE",
+        "best pilot arm",
+    ]
+    return table(head, rows) + folded("Every trial", table(second, lines))
+
+
+def ranks(found: Row) -> str:
+    """Leaving one LoRA rank out."""
+    if not found["trials"]:
+        return "Missing: no slices at several ranks yet."
+    rows = [[r["target"], r["trials"], share(r["right"]), share(r["as_good"])] for r in found["rates"]]
+    lines = [
+        [
+            t["reward"],
+            t["model"],
+            format_flops(t["budget"]),
+            t["left_out_rank"],
+            t["target"],
+            t["answer"],
+            t["truth"],
+            ", ".join(f"{k} {v:.2f}" for k, v in t["truth_probabilities"].items()),
+        ]
+        for t in found["trials"]
+    ]
+    second = [
+        "reward",
+        "model",
+        "budget",
+        "rank left out",
+        "target",
+        "RACE from the others",
+        "its own runs",
+        "bootstrap",
+    ]
+    return table(["target", "trials", "same regime [95 %]", "or as good [95 %]"], rows) + folded(
+        "Every trial", table(second, lines)
+    )
+
+
+def calibration(found: Row) -> str:
+    """Coverage and error by target, along every axis, and the settings furthest off."""
+    if not any(r["runs"] for r in found["rows"]):
+        return "Missing: fewer than two settings yet."
+    head = [
+        "runs",
+        "settings",
+        "coverage of 90 % [95 %]",
+        "RMSE",
+        "bias",
+        "spread",
+        "mean width",
+        "z mean",
+        "z sd",
+        "noise sd stated",
+        "seed sd measured",
+    ]
+
+    def line(r: Row) -> list[Any]:
+        if not r["runs"]:
+            return [0] + [None] * (len(head) - 1)
+        digits = [f"{r[k]:.3f}" for k in ("rmse", "bias", "spread", "width")]
+        seed = None if r["seed_sd"] is None else f"{r['seed_sd']:.3f}"
+        return [
+            r["runs"],
+            r["settings"],
+            share(r["coverage"]),
+            *digits,
+            f"{r['z_mean']:.2f}",
+            f"{r['z_sd']:.2f}",
+            f"{r['noise_sd']:.3f}",
+            seed,
+        ]
+
+    text = table(
+        ["records", "target", "by", *head],
+        [[r["variant"], r["target"], r["left_out"], *line(r)] for r in found["rows"]],
+    )
+    text += f"\n\nRuns that did not stay healthy are not in the response, and are not scored: {found['not_scored']}."
+    for target, rows in found["anatomy"].items():
+        inside = table(["axis", "value", *head], [[r["axis"], _value(r), *line(r)] for r in rows])
+        far = [
+            [*slice_cells(r), f"{r['rho']:g}", f"{r['z']:.1f}", f"{r['measured']:.3f}", f"{r['predicted']:.3f}"]
+            for r in found["furthest"].get(target, ())
+        ]
+        inside += "\n\n" + table([*SLICE, "ρ", "mean z", "measured", "predicted"], far)
+        text += folded(f"{target} along every axis", inside)
+    return text
+
+
+def _value(row: Row) -> str:
+    return format_flops(row["value"]) if row["axis"] == "budget" else show(row["value"])
+
+
+def replay(found: Row) -> str:
+    """Share of the grid's FLOPs that each method needs."""
+    if not found["rows"]:
+        return "Missing: no reward system has a grid of two models with three arms yet."
+    grids = [
+        [
+            g["reward"],
+            g["target"],
+            g["runs"],
+            format_flops(g["flops"]),
+            g["model"],
+            f"{g['rho']:g}",
+            g["regime"],
+            f"{g['value']:.3f}",
+            "; ".join(f"{m} {rho:g}" for m, rho in g["as_good"]),
+        ]
+        for g in found["grids"]
+    ]
+    rows = []
+    for r in found["rows"]:
+        size = None if r["size"] is None else f"{r['size']:.2f} C"
+        cells = [x for q in ("arm", "arm_as_good", "regime_as_good") for x in (r[q], share(r[f"{q}_by_half"]))]
+        rows.append([r["target"], r["method"], size, r["replays"], *cells])
+    head = [
+        "target",
+        "method",
+        "run size",
+        "replays",
+        "same arm",
+        "by half",
+        "as good an arm",
+        "by half ",
+        "as good a regime",
+        "by half  ",
+    ]
+    note = (
+        f"Median share of the grid's FLOPs after which the decision is the full grid's and stays so until "
+        f"{found['horizon']:g} of it; “never”: not in half of the replays. “By half”: share of replays decided with at "
+        "most half of the grid's FLOPs [95 %]."
+    )
+    return (
+        table(["reward", "target", "runs", "FLOPs", "model", "ρ", "regime", "mean", "as good"], grids)
+        + f"\n\n{note}\n\n"
+        + table(head, rows)
+    )
+
+
+def prior(found: Row) -> str:
+    """What the simulator said before any run."""
+    if not found["rows"]:
+        return "Missing: no slice yet."
+    rows = [
+        [
+            r["target"],
+            r["settings"],
+            share(r["coverage"]),
+            f"{r['rmse']:.3f}",
+            f"{r['bias']:+.3f}",
+            f"{r['spread']:.3f}",
+            r["slices"],
+            share(r["rho_star_inside"]),
+            r["median_lost"],
+            r["median_correlation"],
+        ]
+        for r in found["rows"]
+    ]
+    head = [
+        "target",
+        "settings",
+        "coverage of 90 % [95 %]",
+        "RMSE",
+        "bias",
+        "spread",
+        "slices",
+        "measured ρ* inside the prior's 90 % [95 %]",
+        "median lost at the prior's arm",
+        "median correlation",
+    ]
+    lines = [
+        [
+            *slice_cells(p),
+            p["target"],
+            f"{p['rho_star']:.2f}",
+            interval(p["prior_rho_star"], p["lo"], p["hi"]),
+            p["inside"],
+            f"{p['lost']:.3f}",
+            p["correlation"],
+        ]
+        for p in found["peaks"]
+    ]
+    second = [*SLICE, "target", "measured ρ*", "prior's ρ* [90 %]", "inside", "lost", "correlation"]
+    return table(head, rows) + folded("Every slice", table(second, lines))
