@@ -12,6 +12,7 @@ Row = Mapping[str, Any]
 
 
 def slice_cells(row: Row) -> list[str]:
+    """The cells under `SLICE`."""
     return [row["reward"], row["model"], format_flops(row["budget"]), str(row["rank"])]
 
 

@@ -1,0 +1,66 @@
+"""Regenerate RESULTS.md, results.json and the figures of a study from its records.
+
+    python examples/nano_study/results.py STORE --out examples/nano_study/results
+
+STORE is the folder of records (`records/` under the `--out` of `race study run`). Only records are read, and with --jobs
+the ledgers of the jobs folder. Words that people wrote on the page around the generated blocks stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the fits here are small: two threads are slower than one
+
+from race.errors import RaceError
+from race.store import Store
+from real_runs.study import read_study
+from real_runs.study.results.evidence import StudyRecords
+from real_runs.study.results.figures import draw_all
+from real_runs.study.results.page import update
+from real_runs.study.results.statistics import number
+from real_runs.study.results.study import Effort, blocks, evaluate
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    default = Effort()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store", type=Path, help="folder of records")
+    parser.add_argument("--study", type=Path, default=HERE / "study.toml", help="the study file")
+    parser.add_argument("--out", type=Path, default=HERE / "results")
+    parser.add_argument("--jobs", type=Path, help="folder with each run's ledger, to compare with the records")
+    for name in vars(default):
+        flag = "--" + name.replace("_", "-")
+        parser.add_argument(flag, type=int, default=getattr(default, name), help="default %(default)s")
+    options = parser.parse_args()
+    started = time.perf_counter()
+
+    def told(what: str) -> None:
+        print(f"{time.perf_counter() - started:6.0f} s  {what}", file=sys.stderr, flush=True)
+
+    try:
+        evidence = StudyRecords.sort(read_study(options.study), Store(options.store).records().records)
+        effort = Effort(**{name: getattr(options, name) for name in vars(default)})
+        found = evaluate(evidence, jobs=options.jobs, effort=effort, told=told)
+        options.out.mkdir(parents=True, exist_ok=True)
+        page = options.out / "RESULTS.md"
+        text = page.read_text(encoding="utf-8") if page.exists() else "# Results of the nano study\n"
+        page.write_text(update(text, blocks(found)), encoding="utf-8")
+        text = json.dumps(number(found), indent=None, allow_nan=False, separators=(",", ":"))
+        (options.out / "results.json").write_text(text + "\n", encoding="utf-8")
+        for path in draw_all(found, options.out):
+            told(f"{path} ({path.stat().st_size / 1000:.0f} kB)")
+    except RaceError as error:
+        sys.exit(f"error: {error}")
+    told("done")
+
+
+if __name__ == "__main__":
+    main()
