@@ -6,12 +6,15 @@ correlated beliefs (Frazier, Powell, Dayanik 2009),
 
     KG(c) = E_Z max_d (m_d + s_dc Z) - max_d m_d,    s_dc = Cov(f_d, z_c) / sqrt(Var(z_c) + noise_c),   Z ~ N(0, 1)
 
-where z_c is what pilot c measures, at its own small budget. Three things are added:
+where z_c is what pilot c measures, at its own small budget. Four things are added:
 
 - Cost. KG is divided by the pilot's FLOPs, since the pilot budget is a sum of FLOPs and not a number of trials.
 - Replication. Information is not concave: one cheap noisy pilot may change no decision where four would, and a
   planner that asks only about the next pilot then sees no gain in any. As in Frazier's KG(*), the gain per FLOP is
   maximised over n = 1, 2, 4, ... repetitions that still fit the remaining budget.
+
+- Targets. Where several are asked, every pilot measures all of them, and the gains are summed, each as a share of the
+  range of its own target on the slice: targets have no common scale.
 
 - Doubt. When no pilot could overturn the decision the gain is zero everywhere and says nothing about which pilot to
   run. It may also be the beliefs that are too sure of themselves: the simulator in the prior can be wrong in ways it
@@ -29,6 +32,7 @@ Notation (shapes)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -41,6 +45,7 @@ IntArray = npt.NDArray[np.int64]
 QUANTILES = 65
 MAX_REPLICATES = 8
 WORTH = 1e-3
+LEAST_SPREAD = 1e-3  # a slice flatter than that is not worth a pilot, whatever share of it one might gain
 MAX_DOUBT = 16.0
 _NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / QUANTILES) for i in range(QUANTILES)])
 
@@ -109,11 +114,14 @@ class Scores:
         Expected gain of one pilot under the beliefs as they are.
     doubt
         Factor by which standard deviations had to be inflated for any pilot to matter; 1 is none.
+    spread
+        Range of the mean values on the slice, which gains are compared with.
     """
 
     per_flop: FloatArray
     single: FloatArray
     doubt: float
+    spread: float
 
 
 def score(beliefs: Beliefs, cost: FloatArray, remaining: float) -> Scores:
@@ -134,7 +142,12 @@ def score(beliefs: Beliefs, cost: FloatArray, remaining: float) -> Scores:
     while most.max() < WORTH * spread and doubt < MAX_DOUBT:
         doubt *= 2
         per_flop, most = gain_per_flop(replace(beliefs, cov=doubt**2 * beliefs.cov), cost, remaining)
-    return Scores(per_flop, first, doubt)
+    return Scores(per_flop, first, doubt, spread)
+
+
+def together(scores: Sequence[Scores]) -> FloatArray:
+    """Gain per FLOP over all targets, shape (C,): what to maximise. With one target, that target's own order."""
+    return np.asarray(sum(s.per_flop / max(s.spread, LEAST_SPREAD) for s in scores))
 
 
 def gain_per_flop(beliefs: Beliefs, cost: FloatArray, remaining: float) -> tuple[FloatArray, FloatArray]:

@@ -30,7 +30,12 @@ EVALUATION_SE = 0.02
 
 
 def form_beliefs(
-    surrogate: Surrogate, on: BudgetSlice, able: Settings, *, only: npt.ArrayLike | None = None
+    surrogate: Surrogate,
+    on: BudgetSlice,
+    able: Settings,
+    *,
+    only: npt.ArrayLike | None = None,
+    target: str | None = None,
 ) -> Beliefs:
     """Beliefs about the decision on the slice ``on`` and about what candidate pilots would measure.
 
@@ -43,8 +48,10 @@ def form_beliefs(
     only
         Which of ``able`` to keep, as an index; the surrogate remembers the whole table, so that a planner that asks
         again simulates nothing.
+    target
+        What is decided on and measured; the first one of the space by default.
     """
-    target = on.space.target
+    target = on.space.target if target is None else target
     pilots, healthy = surrogate.points(able, target), 1 - surrogate.collapse_risk(able)
     if only is not None:
         keep = np.asarray(only, dtype=np.intp)

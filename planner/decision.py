@@ -21,6 +21,7 @@ from planner.sizing import Sized, size_to_budget
 from planner.slices import BudgetSlice, Optima, regime_probabilities
 from race.allocation import regime_of
 from race.records import PilotSpec
+from race.units import format_flops
 from surrogate import Surrogate
 from surrogate.optimum import Interval
 
@@ -30,6 +31,7 @@ LEVEL = 0.9
 DRAWS = 2000
 EDGE = 0.2
 RISKY = 0.1
+FAR = 10.0  # times its largest run: beyond that, what a model reaches is called extrapolated
 DIAGNOSTIC = (
     "RACE is a diagnostic: it says where the optimum is likely to lie, it does not promise a better "
     "held-out result"
@@ -48,6 +50,8 @@ class TargetView:
         Label and probabilities.
     models
         Probability that each model is the best.
+    best_of
+        Reward and update fraction with the greatest mean value on each model.
     rho_star, value
         Where the optimum lies, and what the best-mean setting is worth.
     best_rho
@@ -68,6 +72,7 @@ class TargetView:
     regime: str
     regimes: Mapping[str, float]
     models: Mapping[str, float]
+    best_of: Mapping[str, tuple[str, float]]
     rho_star: Interval
     best_rho: float
     value: Interval
@@ -106,6 +111,8 @@ class Decision:
         The recommended run.
     evidence
         Records the statement rests on, by kind.
+    largest_run
+        FLOPs of the largest run of the recommended model that entered the fit; 0 where none did.
     pilots
         What to run next; empty with a note when nothing should be.
     prior_only
@@ -120,6 +127,7 @@ class Decision:
     others: tuple[TargetView, ...]
     sized: Sized
     evidence: Mapping[str, int]
+    largest_run: float = 0.0
     pilots: tuple[PilotSpec, ...] = ()
     prior_only: bool = False
     notes: tuple[str, ...] = field(default=())
@@ -153,6 +161,10 @@ class Decision:
         """Probability of the stated regime."""
         return self.view.regimes[self.view.regime]
 
+    def certain(self, level: float) -> bool:
+        """Whether the regime has at least this probability, for every target asked."""
+        return all(view.regimes[view.regime] >= level for view in (self.view, *self.others))
+
     def to_dict(self) -> dict[str, Any]:
         """The keys of DESIGN section 8, then what is said beside them."""
         flops = self.sized.plan.flops
@@ -172,6 +184,7 @@ class Decision:
                 "value": self.view.value.to_dict(),
                 "regret": self.view.regret.to_dict(),
                 "collapse_risk": self.view.collapse_risk,
+                "largest_run": self.largest_run,
             },
             "pilots": [pilot.to_dict() for pilot in self.pilots],
             "models": dict(self.view.models),
@@ -198,6 +211,7 @@ def view_target(
         regime=max(regimes, key=lambda name: regimes[name]),
         regimes=regimes,
         models=_model_probabilities(on, optima),
+        best_of=_best_of_models(on, values),
         rho_star=Interval.of(optima.rho, LEVEL),
         best_rho=rho,
         value=Interval.of(values[:, chosen], LEVEL),
@@ -233,6 +247,8 @@ def decide(
     )
     evidence = surrogate.evidence
     prior_only = sum(evidence.values()) == 0
+    largest_run = surrogate.largest_run(view.model)
+    beyond = [] if prior_only else _extrapolation(view.model, space.budget, largest_run)
     return Decision(
         budget=space.budget,
         target=space.target,
@@ -240,10 +256,24 @@ def decide(
         others=tuple(views[1:]),
         sized=sized,
         evidence=evidence,
+        largest_run=largest_run,
         pilots=tuple(pilots),
         prior_only=prior_only,
-        notes=tuple(_notes(on, views, sized, evidence, surrogate.notes)) + tuple(notes),
+        notes=(*beyond, *_notes(on, views, sized, evidence, surrogate.notes), *notes),
     )
+
+
+def _extrapolation(model: str, budget: float, largest: float) -> list[str]:
+    """What is said where no run of the recommended model comes near the budget."""
+    if largest * FAR >= budget:
+        return []
+    if not largest:
+        return [f"no run of {model} is in evidence: what is said of it is foretold from the simulator and other models"]
+    return [
+        f"the largest run of {model} in evidence has {format_flops(largest)} FLOPs, 1/{budget / largest:.0f} of the "
+        "budget: what it reaches beyond that is extrapolated, and a model that levels off early looks best on small "
+        "pilots"
+    ]
 
 
 def _around(rho: float, star: Interval) -> Interval:
@@ -256,6 +286,17 @@ def _model_probabilities(on: BudgetSlice, optima: Optima) -> dict[str, float]:
     for line, count in enumerate(np.bincount(optima.line, minlength=len(on.lines))):
         share[on.space.models[on.lines[line][1]].name] += float(count) / len(optima.line)
     return share
+
+
+def _best_of_models(on: BudgetSlice, values: FloatArray) -> dict[str, tuple[str, float]]:
+    cube = np.where(on.affordable, values.mean(axis=0).reshape(on.rhos.shape), -np.inf)
+    out: dict[str, tuple[float, str, float]] = {}
+    for line, (reward, model) in enumerate(on.lines):
+        point, name = int(cube[line].argmax()), on.space.models[model].name
+        found = (float(cube[line, point]), on.space.rewards[reward], float(on.rhos[line, point]))
+        if name not in out or found[0] > out[name][0]:
+            out[name] = found
+    return {name: (reward, rho) for name, (_, reward, rho) in out.items()}
 
 
 def _notes(

@@ -99,6 +99,16 @@ class Planner:
         if study is not None or storage is not None:
             self._memory = self._open(study=study, storage=storage)
 
+    @property
+    def rule(self) -> StoppingRule:
+        """When to stop."""
+        return self._rule
+
+    @rule.setter
+    def rule(self, rule: StoppingRule) -> None:
+        self._rule = rule
+        self.proposer.certainty = rule.certainty
+
     def _open(self, *, study: Study | None = None, storage: Any = None) -> StudyMemory:
         from planner.memory import StudyMemory
 

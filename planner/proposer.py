@@ -6,6 +6,7 @@ the same answer for the same progress and seed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,15 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from planner.acquisition import score
+from planner.acquisition import score, together
 from planner.beliefs import form_beliefs
 from planner.decision import Decision, decide
 from planner.grid import candidates, start_grid
 from planner.progress import Pilot, Progress
+from planner.proving import missing_proof, proof_running
 from planner.seeds import trial_seed
 from planner.slices import BudgetSlice
 from planner.space import Cell, PilotSpace
-from planner.stopping import Stop, StoppingRule
+from planner.stopping import CERTAINTY, Stop, StoppingRule
 from race.checks import check_whole
 from race.errors import CannotDo
 from race.records import PilotSpec
@@ -47,9 +49,9 @@ class Proposal:
     cell
         Where in the space.
     reason
-        ``grid`` or ``gain``.
+        ``grid``, ``gain`` or ``proof`` (`planner.proving`).
     gain
-        Expected reduction of regret by this one pilot, in units of the target; ``None`` on the grid.
+        Expected reduction of regret by this one pilot, in units of the first target; ``None`` on the grid.
     doubt
         How far beliefs had to be widened for any pilot to matter (see `planner.acquisition`); 1 is not at all.
     """
@@ -74,13 +76,17 @@ class Proposer:
         IsoFLOP pilots that open a plan, counting records that are there already; ``None`` is one per model.
     prior
         Worlds the surrogate starts from; ``None`` is its default.
+    certainty
+        Probability of the regime from which on larger pilots are asked for, before it counts.
     """
 
     space: PilotSpace
     seed: int = 0
     start: int | None = None
     prior: Worlds | None = None
+    certainty: float = CERTAINTY
     _fitted: tuple[tuple[str, ...], Surrogate] | None = field(default=None, repr=False)
+    _decided: tuple[Surrogate, Decision] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_whole("seed", self.seed, low=0, high=2**63 - 1)
@@ -140,6 +146,9 @@ class Proposer:
             for cell in start_grid(self.space, self.start_count):
                 if self.space.affordable(cell, remaining) and not self._asked(cell, progress.pilots):
                     return Proposal(cell, "grid")
+        proof = None if fixed else self._proof(progress)
+        if proof is not None:
+            return proof
         able = self.able(remaining)
         if fixed:
             able = _matching(able, self.space, fixed, remaining)
@@ -163,31 +172,78 @@ class Proposer:
             raise NoProposal(self._why_nothing(progress, remaining))
 
     def decide(self, progress: Progress) -> Decision:
-        """The decision on everything known."""
-        return decide(self.surrogate(progress), self.slice, seed=self.seed)
+        """The decision on everything known; kept until that changes."""
+        surrogate = self.surrogate(progress)
+        if self._decided is None or self._decided[0] is not surrogate:
+            self._decided = surrogate, decide(surrogate, self.slice, seed=self.seed)
+        return self._decided[1]
 
-    def stop(self, progress: Progress, rule: StoppingRule) -> Stop | None:
-        """Why no further pilot should be bought, or ``None``."""
+    def stop(self, progress: Progress, rule: StoppingRule, *, finished: int | None = None) -> Stop | None:
+        """Why no further pilot should be bought, or ``None``.
+
+        Parameters
+        ----------
+        finished
+            Pilots that count as finished, where that is not all that have reported.
+        """
+        decision = self.decide(progress)
         return rule.check(
-            self.decide(progress),
-            finished=progress.finished,
+            decision,
+            finished=progress.finished if finished is None else finished,
             spent=progress.spent,
             pilot_budget=self.space.pilot_budget,
             smallest=self.smallest,
+            unproven=decision.certain(rule.certainty) and self._unproven(progress),
         )
 
+    def _unproven(self, progress: Progress) -> bool:
+        decision = self.decide(progress)
+        return (
+            missing_proof(self.space, decision, progress, self._has_cells) is not None
+            or proof_running(self.space, decision, progress)
+        )
+
+    def _proof(self, progress: Progress) -> Proposal | None:
+        """A larger pilot that has to be run before the regime counts as certain."""
+        reported = progress.known(self.space) - len(progress.pending)
+        if reported < max(self.start_count, 1):
+            return None
+        decision = self.decide(progress)
+        if not decision.certain(self.certainty):
+            return None
+        proof = missing_proof(self.space, decision, progress, self._has_cells)
+        if proof is None:
+            return None
+        cells = self._cells_of(proof.model, proof.reward, proof.size)
+        return Proposal(min(cells, key=lambda cell: abs(_logit(cell.rho) - _logit(proof.rho))), "proof")
+
+    def _cells_of(self, model: str, reward: str, size: int) -> list[Cell]:
+        names = [m.name for m in self.space.models]
+        at = names.index(model), self.space.rewards.index(reward), size
+        return [cell for cell in self._cells if (cell.model, cell.reward, cell.size) == at]
+
+    def _has_cells(self, model: str, reward: str, size: int) -> bool:
+        return bool(self._cells_of(model, reward, size))
+
     def _best(self, able: list[Cell], progress: Progress, remaining: float) -> Proposal:
-        surrogate = self.surrogate(progress).condition(self.running(progress), self.space.target)
         cost = np.array([self.space.sizes[cell.size] for cell in able], dtype=np.float64)
         place = {cell: index for index, cell in enumerate(self._cells)}
-        if all(cell in place for cell in able):
-            only = [place[cell] for cell in able]
-            beliefs = form_beliefs(surrogate, self.slice, self._table, only=only)
-        else:
-            beliefs = form_beliefs(surrogate, self.slice, self.space.settings(able, cost))
-        scores = score(beliefs, cost, remaining)
-        best = int(scores.per_flop.argmax())
-        return Proposal(able[best], "gain", float(scores.single[best]), scores.doubt)
+        known = all(cell in place for cell in able)
+        only = [place[cell] for cell in able] if known else None
+        table = self._table if known else self.space.settings(able, cost)
+        running = self.running(progress)
+        scores = [
+            score(
+                form_beliefs(
+                    self.surrogate(progress).condition(running, target), self.slice, table, only=only, target=target
+                ),
+                cost,
+                remaining,
+            )
+            for target in self.space.targets
+        ]
+        best = int(together(scores).argmax())
+        return Proposal(able[best], "gain", float(scores[0].single[best]), scores[0].doubt)
 
     @cached_property
     def _cells(self) -> list[Cell]:
@@ -259,6 +315,10 @@ def _matching(able: list[Cell], space: PilotSpace, fixed: Mapping[str, Any], rem
         moved = {replace(cell, rho=_clip(fixed["rho"], space.rho_range(cell.model, cell.reward))) for cell in cells}
         cells = sorted((c for c in moved if space.affordable(c, remaining)), key=lambda c: (c.model, c.reward, c.size))
     return cells
+
+
+def _logit(rho: float) -> float:
+    return math.log(rho / (1 - rho))
 
 
 def _clip(rho: float, bounds: tuple[float, float]) -> float:

@@ -3,7 +3,10 @@
 What is left to learn from a pilot is its value at the end of its budget, given its curve so far. When the expected
 reduction of regret that the rest of it buys, per FLOP, is a small part of what the best other pilot buys, the rest is
 better spent there. Both are scored under the same doubt (`planner.acquisition`): a planner that is sure of itself
-would otherwise prune the very pilots it runs to test whether it may be.
+would otherwise prune the very pilots it runs to test whether it may be. For the same reason a pilot larger than any
+that its model has been seen at is left to finish: it tests the beliefs that it would be pruned by (`planner.proving`).
+
+With several targets a pilot goes on while it is worth it for any of them.
 """
 
 from __future__ import annotations
@@ -67,6 +70,8 @@ def check_running(
     left = spec.budget - so_far.flops.total
     if curve is None or curve.flops[-1] < MIN_DONE * spec.budget or left <= 0:
         return None
+    if _tests_the_beliefs(progress, spec):
+        return None
     others = tuple(p for p in progress.pilots if p.spec != spec)
     known = replace(progress, pilots=others, evidence=(*progress.evidence, so_far))
     remaining = space.pilot_budget - known.spent - so_far.flops.total
@@ -77,13 +82,16 @@ def check_running(
     own = Cell(model, space.rewards.index(spec.reward), 0, spec.rho)
     cost = np.array([left, *(space.sizes[cell.size] for cell in able)], dtype=np.float64)
     settings = space.settings([own, *able], [spec.budget, *cost[1:]])
-    surrogate = proposer.surrogate(known).condition(proposer.running(known), space.target)
-    beliefs = form_beliefs(surrogate, proposer.slice, settings)
-    doubt = score(beliefs, cost, remaining).doubt
-    _, single = gain_per_flop(replace(beliefs, cov=doubt**2 * beliefs.cov), cost, remaining)
-    rate = single / cost
-    best = float(rate[1:].max())
-    ratio = float(rate[0]) / best if best > 0 else float("inf")
+    running = proposer.running(known)
+    ratio = 0.0
+    for target in space.targets:
+        surrogate = proposer.surrogate(known).condition(running, target)
+        beliefs = form_beliefs(surrogate, proposer.slice, settings, target=target)
+        doubt = score(beliefs, cost, remaining).doubt
+        _, single = gain_per_flop(replace(beliefs, cov=doubt**2 * beliefs.cov), cost, remaining)
+        rate = single / cost
+        best = float(rate[1:].max())
+        ratio = max(ratio, float(rate[0]) / best if best > 0 else float("inf"))
     if ratio >= worth:
         return None
     return Prune(
@@ -91,3 +99,10 @@ def check_running(
         f"per FLOP, the {format_flops(left)} FLOPs it has left would lower the expected regret {ratio:.2g} times as "
         f"much as the best other pilot, below {worth:g}",
     )
+
+
+def _tests_the_beliefs(progress: Progress, spec: PilotSpec) -> bool:
+    """Whether a pilot is larger than all that have been seen of its model."""
+    ended = [p.spec for p in progress.pilots if p.state != "running"] + [r.spec for r in progress.evidence]
+    largest = max((s.budget for s in ended if s.model.lower() == spec.model.lower()), default=0)
+    return spec.budget > largest

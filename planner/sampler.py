@@ -93,6 +93,8 @@ class RaceSampler(BaseSampler):
         self._proposer = proposer
         self._records = records
         self._rule = rule
+        if rule is not None:
+            proposer.certainty = rule.certainty
         self._axes = trials.distributions(proposer.space)
         self._why: dict[int, Proposal] = {}
         # study.optimize(n_jobs=...) samples from several threads; one proposal must see the one before it.

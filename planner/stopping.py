@@ -31,6 +31,9 @@ class StoppingRule:
     min_pilots
         Finished pilots before certainty counts. The prior alone can be certain; a loop that stopped on that would
         report an assumption as a finding.
+
+    With several targets the regime has to be certain for each of them, and a larger pilot of every model that is still
+    in the race has to have been run where the pilot budget pays for it (`planner.proving`).
     """
 
     certainty: float = CERTAINTY
@@ -43,7 +46,14 @@ class StoppingRule:
             raise InvalidInput(f"min_pilots: found {self.min_pilots!r}; allowed is a whole number of at least 0")
 
     def check(
-        self, decision: Decision, *, finished: int, spent: float, pilot_budget: int, smallest: float | None
+        self,
+        decision: Decision,
+        *,
+        finished: int,
+        spent: float,
+        pilot_budget: int,
+        smallest: float | None,
+        unproven: bool = False,
     ) -> Stop | None:
         """The reason to stop, or ``None`` to go on.
 
@@ -55,8 +65,10 @@ class StoppingRule:
             FLOPs spent by finished pilots and reserved for running ones.
         smallest
             Size of the smallest pilot that can be run at all; ``None`` when none can.
+        unproven
+            A larger pilot of a model in the race is running, or can be paid for.
         """
-        if finished >= self.min_pilots and decision.certainty >= self.certainty:
+        if finished >= self.min_pilots and decision.certain(self.certainty) and not unproven:
             return Stop(
                 "regime-certain",
                 f"regime {decision.regime} at probability {decision.certainty:.2f}, at least {self.certainty:g}, "

@@ -84,7 +84,9 @@ class Ensemble:
     def along(self, settings: Settings, targets: Sequence[str]) -> Mapping[str, FloatArray]:
         """Latents at `SHARES` of each setting's budget, shape (W, n, len(SHARES)) per target."""
         rows = _rows(settings)
-        missing = [i for i, row in enumerate(rows) if any((row, t) not in self._curves for t in targets)]
+        # Seeds of one setting share a curve: each row is simulated once.
+        first = {row: i for i, row in reversed(list(enumerate(rows)))}
+        missing = [i for row, i in first.items() if any((row, t) not in self._curves for t in targets)]
         if missing:
             self.targets = tuple(dict.fromkeys((*self.targets, *targets)))
             values = self._simulate(settings[missing], SHARES)

@@ -276,6 +276,12 @@ class Surrogate:
         """Factor by which all intervals are wider than the fit alone states; see `surrogate.calibration`."""
         return self.state.posterior.spread
 
+    def largest_run(self, model: str) -> float:
+        """FLOPs that the largest run of ``model`` in the fit has spent; 0 where there is none."""
+        data, name = self.state.data, model.lower()
+        ends = (float(np.exp(data.x[block, 2].max())) for block in data.blocks)
+        return max((end for run, end in zip(self.runs, ends, strict=True) if run.model.lower() == name), default=0.0)
+
     def diagnostics(self, *, leave_out: str = "run", level: float = 0.9) -> Diagnostics:
         """Coverage and error when predicting each run (closed form) or each model (refitted) from the others.
 

@@ -2,8 +2,8 @@
 
     python examples/nano_study/results.py STORE --out examples/nano_study/results
 
-STORE is the folder of records (`records/` under the `--out` of `race study run`). Only records are read, and with --jobs
-the ledgers of the jobs folder. Words that people wrote on the page around the generated blocks stay.
+STORE is the folder of records (`records/` under the `--out` of `race study run`). Only records are read, and with
+--jobs the ledgers of the jobs folder. Words that people wrote on the page around the generated blocks stay.
 """
 
 from __future__ import annotations

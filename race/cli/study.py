@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from race.cli.options import HardwareOptions, hardware_options
-from race.cli.output import JsonFlag, emit, facts, note, table
+from race.cli.output import JsonFlag, emit, facts, note
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,6 +48,7 @@ def cost(
     as_json: JsonFlag = False,
 ) -> None:
     """What every run of a study spends, by phase; with --gpu also GPU-hours, dollars and kWh as ranges."""
+    from race.cli.study_cost import render_cost
     from real_runs.study import forecast, read_study, study_runs, tuning_runs
 
     hardware.check()
@@ -58,9 +59,9 @@ def cost(
             if name != "tuning" or study.tuning is None:
                 study.stage(name)
         runs = [run for run in runs if set(stage) & set(run.stages)]
-    found = forecast(runs, hardware.cost)
+    found = forecast(study, runs, hardware.cost)
     data = {"study": study.name, "ladder": study.ladder.name, **found.to_dict()}
-    emit(data, as_json, lambda console: _render_cost(console, data))
+    emit(data, as_json, lambda console: render_cost(console, data))
 
 
 @app.command("run")
@@ -182,42 +183,6 @@ def _summary(name: str, result: Conduct, out: Path) -> dict[str, Any]:
             run_id for run_id, record in result.records.items() if record.flops.total > record.spec.budget
         ],
     }
-
-
-def _render_cost(console: Console, data: dict[str, Any]) -> None:
-    from race.units import format_flops
-
-    rows = table(
-        ("run", "stage", ("FLOPs", "right"), ("steps", "right"), ("search", "right"), ("ρ", "right"),
-         ("reward", "right"), *((("GPU-hours", "right"),) if data["cost"] else ()))
-    )  # fmt: skip
-    for item in data["runs"]:
-        flops = item["flops"]
-        total = flops["search"] + flops["learning"] + flops["reward"]
-        hours = item["cost"]["gpu_hours"] if item["cost"] else None
-        rows.add_row(
-            item["id"],
-            ",".join(item["stages"]),
-            format_flops(total),
-            str(item["steps"]),
-            f"{flops['search'] / total:.0%}",
-            f"{item['rho']:.2f}",
-            f"{flops['reward'] / total:.0%}",
-            *((f"{hours['lo']:.3g}-{hours['hi']:.3g}",) if hours else ()),
-        )
-    console.print(rows)
-    flops = data["flops"]
-    total = flops["search"] + flops["learning"] + flops["reward"]
-    lines = [("runs", str(len(data["runs"]))), ("FLOPs", f"{format_flops(total)}, evaluation not included")]
-    if data["cost"]:
-        cost = data["cost"]
-
-        def span(key: str) -> str:
-            return f"{cost[key]['lo']:,.3g} to {cost[key]['hi']:,.3g}" if cost[key] else "no price known"
-
-        lines.append(("GPU-hours", f"{span('gpu_hours')} on {cost['gpu']}"))
-        lines += [(name, span(key)) for name, key in (("dollars", "dollars"), ("kWh", "kwh"))]
-    console.print(facts(*lines))
 
 
 def _render_result(console: Console, data: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ def steps(planner: Planner, world: World, count: int) -> list[PilotSpec]:
 
 
 def test_the_first_pilots_are_the_grid_and_then_gain_takes_over(rungs: Ladder, bump: World) -> None:
-    planner = Planner(rungs, budget="1e19", reward="sparse")
+    planner = Planner(rungs, budget="1e19", reward="prm")
     asked = steps(planner, bump, 5)
     assert {s.model for s in asked[:3]} == {m.name for m in rungs.models}
     why = [t.user_attrs["race:why"]["by"] for t in planner.study.trials]
@@ -67,7 +67,7 @@ def test_two_pending_proposals_differ(rungs: Ladder, bump: World) -> None:
 
 
 def test_what_a_running_pilot_will_tell_is_not_bought_twice(rungs: Ladder, bump: World) -> None:
-    planner = Planner(rungs, budget="1e19", reward="sparse")
+    planner = Planner(rungs, budget="1e19", reward="prm")
     steps(planner, bump, 3)
     cell = planner.proposer.propose(planner.progress).cell
     same = {"model": cell.model, "size": 0, "rho": cell.rho}
@@ -212,10 +212,10 @@ def test_a_torn_record_in_the_study_is_named_and_skipped(rungs: Ladder, bump: Wo
 
 
 def test_evidence_informs_and_costs_nothing(rungs: Ladder, bump: World) -> None:
-    first = Planner(rungs, budget="1e19", reward="sparse")
+    first = Planner(rungs, budget="1e19", reward="prm")
     steps(first, bump, 4)
     records = first.progress.records
-    second = Planner(rungs, budget="1e19", reward="sparse", records=records)
+    second = Planner(rungs, budget="1e19", reward="prm", records=records)
     assert second.remaining == second.space.pilot_budget
     assert second.decide(pilots=0).to_dict()["regime"] == first.decide(pilots=0).to_dict()["regime"]
     # The grid has been run already, so the acquisition starts at once.

@@ -5,7 +5,7 @@ from dataclasses import replace
 import optuna
 import pytest
 
-from planner import Planner, RacePruner, RaceSampler
+from planner import Planner, RacePruner, RaceSampler, StoppingRule
 from planner.pruning import check_running
 from race.errors import InvalidInput
 from race.ladders import Ladder
@@ -43,13 +43,29 @@ def test_a_pilot_that_can_still_teach_goes_on(planner: Planner, bump: World) -> 
     assert found is None
 
 
+def small(planner: Planner) -> PilotSpec:
+    """A running pilot of a model that has been seen at this size."""
+    seen = planner.progress.records[0].spec
+    return replace(seen, seed=seen.seed + 1)
+
+
 def test_a_pilot_that_cannot_change_the_decision_is_pruned(planner: Planner, bump: World) -> None:
-    spec = planner.ask()
+    spec = small(planner)
     so_far = cut(bump(spec), 4)
-    found = check_running(planner.proposer, planner.progress, spec, so_far, worth=1e9)
+    found = check_running(planner.proposer, planner.progress.with_running([spec]), spec, so_far, worth=1e9)
     assert found is not None
     assert 0 <= found.ratio < 1e9
     assert "per FLOP" in found.reason
+
+
+def test_a_pilot_larger_than_any_of_its_model_is_left_to_finish(planner: Planner, bump: World) -> None:
+    """It tests the beliefs that it would be pruned by."""
+    seen = planner.progress.records[0].spec
+    for factor, pruned in ((1, True), (8, False)):
+        spec = replace(seen, budget=seen.budget * factor, seed=seen.seed + factor)
+        ahead = planner.progress.with_running([spec])
+        found = check_running(planner.proposer, ahead, spec, cut(bump(spec), 4), worth=1e9)
+        assert (found is not None) == pruned
 
 
 def test_a_pilot_far_from_the_decision_is_worth_less(planner: Planner, bump: World) -> None:
@@ -73,10 +89,10 @@ def test_nothing_is_pruned_in_its_first_quarter(planner: Planner, bump: World) -
 
 
 def test_pruning_more_is_what_a_larger_threshold_does(planner: Planner, bump: World) -> None:
-    spec = planner.ask()
-    so_far = cut(bump(spec), 4)
+    spec = small(planner)
+    so_far, ahead = cut(bump(spec), 4), planner.progress.with_running([spec])
     pruned = [
-        check_running(planner.proposer, planner.progress, spec, so_far, worth=limit) is not None
+        check_running(planner.proposer, ahead, spec, so_far, worth=limit) is not None
         for limit in (0.0, 1e-3, 1.0, 1e9)
     ]
     assert pruned == sorted(pruned)
@@ -90,7 +106,9 @@ def test_a_pilot_outside_the_space_is_refused(planner: Planner, bump: World) -> 
 
 
 def test_the_optuna_pruner(rungs: Ladder, bump: World) -> None:
-    sampler = RaceSampler(rungs, budget="1e19", reward="sparse")
+    # A certainty out of reach: no larger pilots before it counts, which are left to finish.
+    rule = StoppingRule(certainty=1.0, min_pilots=10**6)
+    sampler = RaceSampler(rungs, budget="1e19", reward="sparse", rule=rule)
     study = optuna.create_study(
         direction="maximize", sampler=sampler, pruner=RacePruner(sampler, worth=1e9)
     )

@@ -148,7 +148,8 @@ def learning(found: Found) -> Figure | None:
             continue
         ax = axes[rewards.index(row["reward"]), models.index(row["model"])]
         place = sum(len(ax.get_lines()) >= n for n in range(1, len(_SHADES)))
-        ax.plot(row["curve"]["share"], row["curve"]["value"], color=_SHADES[place], linestyle=DASHES[place % len(DASHES)],
+        curve = row["curve"]
+        ax.plot(curve["share"], curve["value"], color=_SHADES[place], linestyle=DASHES[place % len(DASHES)],
                 marker=MARKS[place % len(MARKS)], markersize=3, markevery=3, linewidth=1.3,
                 label=f"ρ {row['rho']:g}, a {row['update_ratio']:.2g}")  # fmt: skip
     for ax in axes.ravel():

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from race.allocation import Allocation
 from race.errors import CannotDo, InvalidInput
 from race.hardware import hardware_cost
+from race.packed import packaged_study
 from race.records import Curve, Health, PilotRecord
 from real_runs.study import Rates, forecast, read_study, study_runs, tuned_rates, tuning_runs
+from real_runs.study.cost import evaluation
 from real_runs.study.file import study_from_dict
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -70,12 +72,27 @@ def test_examples_are_valid_and_priced_run_by_run(name: str) -> None:
     study = read_study(EXAMPLES / name / "study.toml")
     runs = [*tuning_runs(study), *study_runs(study)]
     assert len(runs) >= 200
-    cost = forecast(runs, lambda flops: hardware_cost(flops, "H100-SXM"))
-    assert cost.total == sum((run.plan.flops for run in runs), start=Allocation(0, 0, 0))
-    for run, hours in zip(runs, cost.per_run, strict=True):
+    cost = forecast(study, runs, lambda flops: hardware_cost(flops, "H100-SXM"))
+    nothing = Allocation(0, 0, 0)
+    assert cost.total.flops == sum((run.plan.flops for run in runs), start=nothing)
+    for run, bill in zip(runs, cost.per_run, strict=True):
         assert run.plan.flops.total <= run.spec.budget
-        assert hours is not None
-        assert 0 < hours.total_gpu_hours.lo < hours.total_gpu_hours.hi
+        assert bill.hardware is not None
+        assert 0 < bill.hardware.total_gpu_hours.lo < bill.hardware.total_gpu_hours.hi
+    # Every run is in the sum of one stage, also those that several stages look at.
+    assert sum(bill.runs for bill in cost.stages.values()) == len(runs)
+    assert sum((bill.flops for bill in cost.stages.values()), start=nothing) == cost.total.flops
+    assert sum((bill.evaluation for bill in cost.stages.values()), start=nothing) == cost.total.evaluation
+
+
+def test_evaluation_is_forecast_as_real_runs_meter_it() -> None:
+    study = read_study(EXAMPLES / "nano_study" / "study.toml")
+    metered = {record.id: record.eval_flops for record in packaged_study("nano-study").records}
+    found = {run.id: evaluation(study, run).total for run in tuning_runs(study)}
+    assert len(found) == 72
+    for run_id, flops in found.items():
+        # Policies that learn, or collapse, write shorter than the mean the forecast takes.
+        assert 0.6 * flops < metered[run_id] < 1.1 * flops
 
 
 def test_a_setting_of_two_stages_is_one_run() -> None:

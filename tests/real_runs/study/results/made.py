@@ -82,7 +82,7 @@ def made(run: StudyRun, *, noise: float = 0.06, bend: float = 0.25, status: str 
     seed = [spec.seed, round(1000 * spec.rho), spec.budget % 2**31, len(spec.model), sum(map(ord, run.id))]
     rng = np.random.default_rng(seed)
     shift = noise * rng.standard_normal()
-    steps = np.round(SHARES * plan.steps).astype(int)
+    steps = np.unique(np.round(SHARES * plan.steps).astype(int))
     flops = steps / plan.steps * plan.flops.total
     flops[-1] = plan.flops.total
     curves = {}
@@ -93,7 +93,7 @@ def made(run: StudyRun, *, noise: float = 0.06, bend: float = 0.25, status: str 
         done = (1 - np.exp(-3 * flops / 4e11)) / (1 - np.exp(-3))
         p = 1 / (1 + np.exp(-(-0.8 + (gain + shift) * done)))
         se = np.sqrt(p * (1 - p) / 400)
-        value = np.clip(p + 0.3 * se * rng.standard_normal(7), 0, 1)
+        value = np.clip(p + 0.3 * se * rng.standard_normal(len(p)), 0, 1)
         curves[target] = Curve(tuple(steps.tolist()), tuple(flops.tolist()), tuple(value.tolist()), tuple(se.tolist()))
     return PilotRecord(
         spec=spec,
