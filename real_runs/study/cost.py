@@ -1,7 +1,7 @@
 """What a study will spend, run by run, before it spends anything.
 
-Evaluation is metered beside the budget, so it is forecast beside it too: problems x (points + the base model) x sets, at
-the recipe's mean lengths, with the scoring that the targets ask for. It can cost more than the run it watches.
+Evaluation is metered beside the budget, so it is forecast beside it too: problems x (points + the base model) x sets,
+at the recipe's mean lengths, with the scoring that the targets ask for. It can cost more than the run it watches.
 """
 
 from __future__ import annotations
