@@ -1,9 +1,11 @@
 """Regenerate RESULTS.md, results.json and the figures of a study from its records.
 
-    python examples/nano_study/results.py STORE --out examples/nano_study/results
+    python examples/nano_study/results.py STORE ... --out examples/nano_study/results
 
-STORE is the folder of records (`records/` under the `--out` of `race study run`). Only records are read, and with
---jobs the ledgers of the jobs folder. Words that people wrote on the page around the generated blocks stay.
+STORE is a folder of records (`records/` under the `--out` of `race study run`) or a packed study (.jsonl.gz); several
+are read together. Tuned rates come from the tuning runs if these are there, else from --rates or the pack. Only
+records are read, and with --jobs the ledgers of the jobs folder. Words that people wrote on the page around the
+generated blocks stay.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the fits here are small: two threads are slower than one
 
 from race.errors import RaceError
+from race.packed import SUFFIX, read_pack
+from race.records import PilotRecord
 from race.store import Store
-from real_runs.study import read_study
+from real_runs.study import Rates, read_study
 from real_runs.study.results.evidence import StudyRecords
 from real_runs.study.results.figures import draw_all
 from real_runs.study.results.page import update
@@ -29,12 +33,28 @@ from real_runs.study.results.study import Effort, blocks, evaluate
 HERE = Path(__file__).parent
 
 
+def read(stores: list[Path]) -> tuple[list[PilotRecord], Rates | None]:
+    """Records of all stores, each id once, and the rates that a pack says were tuned."""
+    found: dict[str, PilotRecord] = {}
+    rates = None
+    for path in stores:
+        if path.name.endswith(SUFFIX):
+            pack = read_pack(path)
+            rates = Rates.from_dict(pack.rates) if pack.rates else rates
+            records = pack.records
+        else:
+            records = tuple(Store(path).records().records)
+        found |= {record.id: record for record in records}
+    return list(found.values()), rates
+
+
 def main() -> None:
     default = Effort()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("store", type=Path, help="folder of records")
+    parser.add_argument("store", type=Path, nargs="+", help="folder of records, or packed study")
     parser.add_argument("--study", type=Path, default=HERE / "study.toml", help="the study file")
     parser.add_argument("--out", type=Path, default=HERE / "results")
+    parser.add_argument("--rates", type=Path, help="tuned rates, as rates.json of a study has them")
     parser.add_argument("--jobs", type=Path, help="folder with each run's ledger, to compare with the records")
     for name in vars(default):
         flag = "--" + name.replace("_", "-")
@@ -46,7 +66,10 @@ def main() -> None:
         print(f"{time.perf_counter() - started:6.0f} s  {what}", file=sys.stderr, flush=True)
 
     try:
-        evidence = StudyRecords.sort(read_study(options.study), Store(options.store).records().records)
+        records, rates = read(options.store)
+        if options.rates:
+            rates = Rates.from_dict(json.loads(options.rates.read_text(encoding="utf-8")))
+        evidence = StudyRecords.sort(read_study(options.study), records, rates=rates)
         effort = Effort(**{name: getattr(options, name) for name in vars(default)})
         found = evaluate(evidence, jobs=options.jobs, effort=effort, told=told)
         options.out.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,8 @@
 """The surrogate against settings that it was not shown: leave one setting out.
 
 All seeds of one (model, reward, ρ, budget, rank) are left out together, at whatever rate, and each of their final
-values is predicted with a 90 % interval for a single fresh run. As in `surrogate.diagnostics`, in closed form with
-hyperparameters held: with block B of the data left out,
-
-    error  z_B - E[z_B | rest] = (K^-1_BB)^-1 (K^-1 r)_B        covariance  (K^-1_BB)^-1
-
-and worlds and hyperparameter draws are reweighted by what the rest alone says. One thing is taken back first: where
+values is predicted with a 90 % interval for a single fresh run: in closed form with hyperparameters held
+(`surrogate.left_out`), widened as the surrogate widens itself (`surrogate.calibration`). One thing is taken back: where
 the fit doubts a left-out run it has given it a larger noise, which a prediction made beforehand could not know.
 `refitted` does the same by fitting again without the setting, hyperparameters included: slower, and the check on this.
 
@@ -31,9 +27,9 @@ from real_runs.study.results.evidence import only, slice_key, usable
 from real_runs.study.results.statistics import wilson
 from surrogate import Surrogate
 from surrogate.kernels import noise_block
-from surrogate.linalg import solve_lower
+from surrogate.left_out import LeftOut, shares
 from surrogate.link import latent_sd, to_latent, to_value
-from surrogate.posterior import Component, Posterior, log_mean_exp, standard_draws
+from surrogate.posterior import Posterior, standard_draws
 
 FloatArray = npt.NDArray[np.float64]
 LEVEL = 0.9
@@ -51,7 +47,8 @@ def setting_of(record: PilotRecord) -> Setting:
 @dataclass(frozen=True)
 class Forecast:
     """One left-out run: predicted and measured. ``z`` is the standardised latent error, ``noise`` the part of the
-    predicted latent variance that a fresh run of a known setting would have."""
+    predicted latent variance that a fresh run of a known setting would have; ``widened`` the surrogate's own factor on
+    its standard deviations."""
 
     record: str
     setting: Setting
@@ -62,6 +59,7 @@ class Forecast:
     hi: float
     z: float
     noise: float
+    widened: float
 
     @property
     def covered(self) -> bool:
@@ -76,53 +74,6 @@ class Forecast:
         return {**about, **found, "covered": self.covered}
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """Predictions of a block under one component: means (W, b), variances (b,), world weights, log evidence of the
-    rest, and the part of the variances that is noise (b,)."""
-
-    means: FloatArray
-    variance: FloatArray
-    worlds: FloatArray
-    evidence: float
-    noise: FloatArray
-
-
-class _LeftOut:
-    def __init__(self, fitted: Surrogate, component: Component) -> None:
-        data = fitted.state.data
-        inverse_factor = solve_lower(component.factor, np.eye(len(data)))
-        self.inverse = inverse_factor.T @ inverse_factor
-        whitened = inverse_factor @ component.all_residuals().T
-        self.alpha = inverse_factor.T @ whitened
-        self.fit = -0.5 * np.sum(whitened**2, axis=0)
-        self.log_det = float(np.log(np.diag(component.factor)).sum())
-        self.component, self.data, self.state = component, data, fitted.state
-
-    def predict(self, runs: Sequence[int]) -> _Answer:
-        """The points of ``runs``, left out together."""
-        blocks = [self.data.blocks[i] for i in runs]
-        out = np.concatenate([np.arange(b.start, b.stop) for b in blocks])
-        precision = self.inverse[np.ix_(out, out)]
-        precision = 0.5 * (precision + precision.T)
-        covariance = np.linalg.inv(precision)
-        errors = covariance @ self.alpha[out]
-        here = -0.5 * np.sum(errors * (precision @ errors), axis=0) + 0.5 * float(np.linalg.slogdet(precision)[1])
-        rest = self.fit - self.log_det - here
-        weights = np.exp(rest - rest.max())
-        stated = np.concatenate([np.diag(self.component.noise_blocks[i]) for i in runs])
-        plain = np.concatenate(
-            [np.diag(noise_block(self.data, b, self.component.hyper, self.state.variance)) for b in blocks]
-        )
-        return _Answer(
-            (self.data.latent[out][:, None] - errors).T,
-            np.maximum(np.diag(covariance) - stated + plain, 1e-12),
-            weights / weights.sum(),
-            log_mean_exp(rest) - 0.5 * (len(self.data) - len(out)) * float(np.log(2 * np.pi)),
-            plain,
-        )
-
-
 def leave_one_setting_out(
     records: Iterable[PilotRecord], rungs: Ladder, target: str, *, level: float = LEVEL, points: int = POINTS
 ) -> list[Forecast]:
@@ -130,27 +81,46 @@ def leave_one_setting_out(
     fitted, by_id = _fit(records, rungs, target, points)
     if fitted is None:
         return []
-    views = [_LeftOut(fitted, c) for c in _components(fitted)]
-    ours = np.array([c.evidence for c in _components(fitted)])
-    base = np.asarray(fitted.state.posterior.weights)
+    posterior = _posterior(fitted)
+    views = [LeftOut(c) for c in posterior.components]
     groups: dict[Setting, list[int]] = {}
     for number, run in enumerate(fitted.runs):
         groups.setdefault(setting_of(by_id[run.record]), []).append(number)
     if len(groups) < 2:
         return []
-    found = []
+    data, found = fitted.state.data, []
     for setting, runs in groups.items():
-        answers = [view.predict(runs) for view in views]
-        gain = np.array([a.evidence for a in answers]) - ours
-        share = base * np.exp(gain - gain.max())
-        share /= share.sum()
+        blocks = [data.blocks[number] for number in runs]
+        told = [view.predict(np.concatenate([np.arange(b.start, b.stop) for b in blocks])) for view in views]
+        share = shares(told, posterior.components, posterior.weights)
         end = -1
-        for number in runs:
-            block = fitted.state.data.blocks[number]
+        for number, block in zip(runs, blocks, strict=True):
             end += block.stop - block.start
+            means, variances, noise = [], [], 0.0
+            for answer, component, weight in zip(told, posterior.components, share, strict=True):
+                stated = float(component.noise_blocks[number][-1, -1])
+                plain = float(noise_block(data, block, component.hyper, fitted.state.variance)[-1, -1])
+                means.append(answer.means[:, end])
+                variances.append(max(float(answer.variances[end]) - stated + plain, 1e-12))
+                noise += weight * plain * posterior.spread**2
+            weights = [s * answer.weights for s, answer in zip(share, told, strict=True)]
             record = by_id[fitted.runs[number].record]
-            found.append(_forecast(answers, share, end, record, setting, target, level))
+            latents = _draws(means, variances, weights, posterior.spread)
+            found.append(_forecast(latents, noise, posterior.spread, record, setting, target, level))
     return found
+
+
+def _draws(
+    means: Sequence[FloatArray], variances: Sequence[float], weights: Sequence[FloatArray], spread: float
+) -> FloatArray:
+    """Stratified draws of one left-out measurement on the latent scale; one entry per component, arrays over worlds."""
+    levels, order = standard_draws()
+    mean, weight = np.concatenate(list(means)), np.concatenate(list(weights))
+    sd = np.concatenate([np.full(len(m), np.sqrt(v)) for m, v in zip(means, variances, strict=True)])
+    edges = np.cumsum(weight)
+    pick = np.minimum(np.searchsorted(edges, order * edges[-1], side="right"), len(edges) - 1)
+    centre = float(weight @ mean / edges[-1])
+    return np.asarray(centre + spread * (mean[pick] + levels * sd[pick] - centre))
 
 
 def refitted(
@@ -173,23 +143,16 @@ def refitted(
         fitted, _ = _fit([r for r in records if setting_of(r) != setting], rungs, target, points)
         if fitted is None:
             continue
+        posterior = _posterior(fitted)
+        white = float(np.dot(posterior.weights, [c.hyper.white**2 for c in posterior.components]))
         for record in out:
             at = Settings.build([(rungs[record.spec.model], record.spec.recipe, int(record.flops.total))])
-            mean, variance = fitted.state.posterior.moments(fitted.points(at, target))
-            curve = record.curves[target]
-            evaluation = float(latent_sd(to_value(mean), np.array([curve.se[-1]]))[0]) ** 2
-            white = float(
-                np.dot(fitted.state.posterior.weights, [c.hyper.white**2 for c in _components(fitted)])
-            )
-            noise = fitted.run_variance + white + evaluation
-            sd = float(np.sqrt(variance[0, 0] + noise))
-            levels, _ = standard_draws()
-            values = to_value(float(mean[0]) + levels * sd)
-            lo, hi = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-            measured = curve.value[-1]
-            z = (float(to_latent(measured)) - float(mean[0])) / sd
-            stated = float(values.mean()), float(lo), float(hi)
-            found.append(Forecast(record.id, setting, target, measured, *stated, z, noise))
+            mean, variance = posterior.moments(fitted.points(at, target))
+            evaluation = float(latent_sd(to_value(mean), np.array([record.curves[target].se[-1]]))[0]) ** 2
+            # `run_variance` and `moments` are widened already.
+            noise = fitted.run_variance + posterior.spread**2 * (white + evaluation)
+            latents = _draws([mean], [float(variance[0, 0]) + noise], [np.ones(1)], 1.0)
+            found.append(_forecast(latents, noise, posterior.spread, record, setting, target, level))
     return found
 
 
@@ -204,35 +167,26 @@ def _fit(
     return (fitted if fitted.runs else None), {r.id: r for r in shown}
 
 
-def _components(fitted: Surrogate) -> tuple[Component, ...]:
-    posterior = fitted.state.posterior
-    assert isinstance(posterior, Posterior)
-    return posterior.components
+def _posterior(fitted: Surrogate) -> Posterior:
+    assert isinstance(fitted.state.posterior, Posterior)
+    return fitted.state.posterior
 
 
 def _forecast(
-    answers: Sequence[_Answer],
-    share: FloatArray,
-    column: int,
+    latents: FloatArray,
+    noise: float,
+    widened: float,
     record: PilotRecord,
     setting: Setting,
     target: str,
     level: float,
 ) -> Forecast:
-    levels, order = standard_draws()
-    means = np.concatenate([a.means[:, column] for a in answers])
-    sds = np.concatenate([np.full(len(a.means), np.sqrt(a.variance[column])) for a in answers])
-    weights = np.concatenate([s * a.worlds for s, a in zip(share, answers, strict=True)])
-    edges = np.cumsum(weights)
-    pick = np.minimum(np.searchsorted(edges, order * edges[-1], side="right"), len(edges) - 1)
-    values = to_value(means[pick] + levels * sds[pick])
+    values = to_value(latents)
     lo, hi = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    centre = float(weights @ means / weights.sum())
-    sd = float(np.sqrt(weights @ (sds**2 + (means - centre) ** 2) / weights.sum()))
     measured = record.curves[target].value[-1]
-    noise = float(sum(s * a.noise[column] for s, a in zip(share, answers, strict=True)))
-    z = (float(to_latent(measured)) - centre) / sd
-    return Forecast(record.id, setting, target, measured, float(values.mean()), float(lo), float(hi), z, noise)
+    z = (float(to_latent(measured)) - float(latents.mean())) / float(latents.std())
+    stated = float(values.mean()), float(lo), float(hi)
+    return Forecast(record.id, setting, target, measured, *stated, z, noise, widened)
 
 
 def summary(forecasts: Sequence[Forecast]) -> dict[str, Any]:
@@ -254,6 +208,7 @@ def summary(forecasts: Sequence[Forecast]) -> dict[str, Any]:
         "z_sd": float(z.std()),
         "noise_sd": float(np.sqrt(np.mean([f.noise for f in forecasts]))),
         "seed_sd": _seed_sd(forecasts),
+        "widened": float(np.mean([f.widened for f in forecasts])),
     }
 
 

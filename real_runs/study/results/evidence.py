@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from race.allocation import Allocation
-from race.errors import CannotDo
 from race.records import Curve, PilotRecord
 from real_runs.grpo.health import HealthCounts, verdict
 from real_runs.study.design import TUNING_STAGE, study_runs, tuning_runs
@@ -37,7 +36,7 @@ class StudyRecords:
     foreign
         Ids of records that no stage of the study knows.
     rates
-        The tuned rates; ``None`` until tuning is over.
+        The tuned rates; ``None`` until tuning is over, unless given.
     """
 
     study: Study
@@ -47,8 +46,8 @@ class StudyRecords:
     rates: Rates | None
 
     @classmethod
-    def sort(cls, study: Study, records: Iterable[PilotRecord]) -> StudyRecords:
-        """Sort a store's records."""
+    def sort(cls, study: Study, records: Iterable[PilotRecord], *, rates: Rates | None = None) -> StudyRecords:
+        """Sort records; ``rates`` are those that tuning chose, where its own records are not among them."""
         finished: dict[str, PilotRecord] = {}
         failed = []
         for record in sorted(records, key=lambda r: r.id):
@@ -58,10 +57,8 @@ class StudyRecords:
                 finished[_run_of(record.id)] = record
         ended = {**{_run_of(r.id): r for r in failed}, **finished}
         tuning = tuning_runs(study)
-        try:
-            rates = tuned_rates(study, tuning, ended) if tuning else None
-        except CannotDo:
-            rates = None
+        if tuning and all(run.id in ended for run in tuning):
+            rates = tuned_rates(study, tuning, ended)
         names = {stage.name for stage in study.stages} | {TUNING_STAGE}
         foreign = tuple(r for r, record in finished.items() if not names & set(stages_of(record)))
         return cls(study, finished, tuple(failed), foreign, rates)

@@ -1,8 +1,9 @@
 """RACE decided from small pilots, against what the full budget showed.
 
-Pilots are recorded runs stopped early (`evidence.cut`): runs of another budget where one of their evaluations lies
-near a tenth of the budget in question, since these share no run with the truth; else the first evaluation of the
-budget's own runs. Then pilots come from one seed and the truth from the others, each seed in turn.
+Pilots are recorded runs stopped early (`evidence.cut`), one per setting: of another budget where one of their
+evaluations lies near a tenth of the budget in question, since these share no run with the truth; else the first
+evaluation of the budget's own runs, with the truth from the other seeds. Each seed has its turn. All models' pilots
+are fitted together.
 
 The truth of a slice is the regime of its ρ*. Where the bootstrap gives another regime a probability of at least
 `TIED`, that one is as good an answer. Beside RACE stand what needs no fit: the best pilot arm itself, the prior
@@ -58,17 +59,60 @@ def truth(response: Response, target: str, rungs: Ladder, *, draws: int = 2000) 
     return Truth(label, {name: found.count(name) / len(found) for name in sorted(set(found))})
 
 
-def pilots(
-    records: Sequence[PilotRecord], budget: int, *, share: float = PILOT_SHARE
-) -> tuple[str, list[PilotRecord]]:
-    """Where pilots for ``budget`` come from, and all of them: runs stopped near ``share`` of it."""
-    others = [r for r in records if r.spec.budget != budget]
-    near = [c for r in others if (c := _stopped(r, budget, share, NEAR)) is not None]
-    if near:
-        return "runs of another budget", near
-    own = [r for r in records if r.spec.budget == budget and points_of(r)]
-    first = [c for r in own if (c := cut(r, points_of(r)[0])) is not None]
-    return "the same runs' first evaluation", first
+@dataclass(frozen=True)
+class Split:
+    """Pilots for one budget, and full runs that share none with them.
+
+    Attributes
+    ----------
+    sources
+        Model to where its pilots come from.
+    pilots
+        One run per setting, stopped early.
+    held
+        The full runs that say what is true.
+    """
+
+    name: str
+    sources: Mapping[str, str]
+    pilots: tuple[PilotRecord, ...]
+    held: tuple[PilotRecord, ...]
+
+
+OTHER, OWN = "another budget", "own first evaluation"
+
+
+def splits(records: Sequence[PilotRecord], budget: int, *, share: float = PILOT_SHARE) -> list[Split]:
+    """Pilots near ``share`` of ``budget`` against full runs; records of one reward system and rank.
+
+    The n-th split takes every model's n-th seed: of another budget where one has an evaluation near enough, else of
+    the budget's own runs, which then are not part of the truth.
+    """
+    full = [r for r in records if r.spec.budget == budget]
+    by_model: dict[str, tuple[str, list[PilotRecord]]] = {}
+    for model in sorted({r.spec.model for r in full}):
+        near = [
+            stopped
+            for r in records
+            if r.spec.model == model and r.spec.budget != budget
+            if (stopped := _stopped(r, budget, share, NEAR)) is not None
+        ]
+        own = [r for r in full if r.spec.model == model and points_of(r)]
+        first = [c for r in own if (c := cut(r, points_of(r)[0])) is not None]
+        by_model[model] = (OTHER, near) if near else (OWN, first)
+    seeds = {model: sorted({r.spec.seed for r in found}) for model, (_, found) in by_model.items()}
+    out = []
+    for turn in range(max((len(s) for s in seeds.values()), default=0)):
+        taken = {model: found[turn % len(found)] for model, found in seeds.items() if found}
+        shown = [r for m, (_, found) in by_model.items() for r in found if r.spec.seed == taken.get(m)]
+        held = [
+            r for r in full
+            if r.spec.model in taken and (by_model[r.spec.model][0] == OTHER or r.spec.seed != taken[r.spec.model])
+        ]  # fmt: skip
+        if shown and held:
+            sources = {m: source for m, (source, _) in by_model.items() if m in taken}
+            out.append(Split(f"seed {turn + 1}", sources, tuple(shown), tuple(held)))
+    return out
 
 
 def _stopped(record: PilotRecord, budget: int, share: float, near: tuple[float, float]) -> PilotRecord | None:
@@ -94,42 +138,18 @@ def same_regime(
     priors: dict[str, Surrogate] = {}
     for reward, budget in sorted({(r.spec.reward, r.spec.budget) for r in known}):
         mine = [r for r in known if r.spec.reward == reward]
+        told(f"regime of {reward} at {budget:.3g} FLOPs")
         if reward not in priors:
             recipe = rungs.recipe(reward)
             priors[reward] = Surrogate.fit([], ladder=rungs, recipe=recipe, targets=tuple(targets))
-        for split in _splits(mine, budget):
+        for split in splits(mine, budget):
             for target in targets:
-                told(f"regime of {reward} at {budget:.3g}, {target}, pilots: {split.name}")
                 trials += _trials(split, reward, budget, target, rates, rungs, priors[reward])
     return {"pilot_share": PILOT_SHARE, "trials": trials, "rates": _rates(trials, targets)}
 
 
-@dataclass(frozen=True)
-class _Split:
-    name: str
-    source: str
-    pilots: list[PilotRecord]
-    held: list[PilotRecord]
-
-
-def _splits(records: list[PilotRecord], budget: int) -> list[_Split]:
-    full = [r for r in records if r.spec.budget == budget]
-    models = sorted({r.spec.model for r in full})
-    source, found = pilots([r for r in records if r.spec.model in models], budget)
-    # One pilot per setting: what a plan of its size could have bought.
-    out = []
-    for seed in sorted({r.spec.seed for r in found}):
-        one = [r for r in found if r.spec.seed == seed]
-        held = [r for r in full if r.spec.seed != seed] if source.startswith("the same") else full
-        covered = {r.spec.model for r in one}
-        held = [r for r in held if r.spec.model in covered]
-        if held:
-            out.append(_Split(f"seed {seed}", source, one, held))
-    return out
-
-
 def _trials(
-    split: _Split, reward: str, budget: int, target: str, rates: Rates | None, rungs: Ladder, prior: Surrogate
+    split: Split, reward: str, budget: int, target: str, rates: Rates | None, rungs: Ladder, prior: Surrogate
 ) -> list[dict[str, Any]]:
     recipe = rungs.recipe(reward)
     shown = [only(relative(r, rates), [target]) for r in split.pilots]
@@ -184,7 +204,7 @@ def _overall(slices: Mapping[SliceKey, Response], target: str, rungs: Ladder, at
 
 
 def _row(
-    split: _Split,
+    split: Split,
     reward: str,
     model: str,
     budget: int,
@@ -193,9 +213,10 @@ def _row(
     answers: dict[str, str],
     share: float,
 ) -> dict[str, Any]:
+    sources = {source for m, source in split.sources.items() if model in (m, "all")}
     return {
         "reward": reward, "model": model, "budget": budget, "target": target,
-        "source": split.source, "split": split.name, "pilots": len(split.pilots), "pilot_share": share,
+        "source": ", ".join(sorted(sources)), "split": split.name, "pilots": len(split.pilots), "pilot_share": share,
         "truth": known.label, "truth_probabilities": dict(known.probabilities), "answers": answers,
         "right": {m: a == known.label for m, a in answers.items()},
         "as_good": {m: a in known.as_good for m, a in answers.items()},
@@ -239,8 +260,8 @@ def leave_one_rank_out(
             rest = [r for r in known if slice_key(r) in keys and slice_key(r) != left]
             own = slices[left].runs[0][0].spec.recipe
             recipe = rungs.recipe(reward, lora=own.lora)
+            told(f"rank {left.rank} of {model} under {reward} from the others")
             for target in targets:
-                told(f"rank {left.rank} of {model} {reward} from the others, {target}")
                 shown = [only(relative(r, rates), [target]) for r in rest]
                 fitted = Surrogate.fit(shown, ladder=rungs, recipe=recipe, targets=(target,))
                 said = surrogate_optimum(fitted, budget=budget, target=target, models=[model]).regime

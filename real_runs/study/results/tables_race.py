@@ -104,6 +104,7 @@ def calibration(found: Row) -> str:
         "z sd",
         "noise sd stated",
         "seed sd measured",
+        "widened",
     ]
 
     def line(r: Row) -> list[Any]:
@@ -120,6 +121,7 @@ def calibration(found: Row) -> str:
             f"{r['z_sd']:.2f}",
             f"{r['noise_sd']:.3f}",
             seed,
+            f"{r['widened']:.2f}",
         ]
 
     text = table(
