@@ -34,7 +34,6 @@ from surrogate import Surrogate
 HORIZON = 0.6
 SIZES = (1 / 6, 1 / 3, 1 / 2, 1.0)
 PEER_SIZES = (1 / 3, 1.0)
-_FREE_TRIALS = 3  # per run of the grid: a peer that only repeats arms it has used up stops
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,8 @@ def _follow(world: RecordedWorld, proposals: Proposals, share: float, horizon: f
     grid = world.grid
     seen: list[list[float]] = [[] for _ in grid.arms]
     value: float | None = None
-    for _ in range(_FREE_TRIALS * sum(len(arm.runs) for arm in grid.arms)):
+    # As many questions as there are runs: a peer that only repeats arms it has used up ends here.
+    for _ in range(sum(len(arm.runs) for arm in grid.arms)):
         if world.exhausted or world.spent > horizon * grid.flops:
             return
         try:
@@ -180,7 +180,7 @@ def replay(
     *,
     orders: int = 10,
     planner_orders: int = 2,
-    gp_orders: int = 3,
+    gp_orders: int = 2,
     horizon: float = HORIZON,
     told: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Effort:
     refits: int = 6
     orders: int = 10
     planner_orders: int = 2
-    gp_orders: int = 3
+    gp_orders: int = 2
 
 
 def evaluate(

@@ -62,7 +62,7 @@ lora_ranks = [2]
 seeds = [0]
 learning_rate = "tuned"
 """
-TOPS = {"sparse": 0.68, "structured": 0.68, "dense": 0.66, "proxy-prm": 0.5, "prm": 0.42}
+TOPS = {"sparse": 0.68, "structured": 0.68, "dense": 0.66, "proxy-prm": 0.5, "prm": 0.36}
 SHIFT = {"native": 0.0, "pass@1": 0.35, "judge": -0.2}  # of the top, in logits
 LEVEL = {"nano-s": 0.9, "nano-m": 1.2, "nano-l": 1.0}
 SHARES = np.arange(7) / 6
