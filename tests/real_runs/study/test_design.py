@@ -16,6 +16,10 @@ from race.errors import CannotDo, InvalidInput
 from race.hardware import hardware_cost
 from race.packed import packaged_study
 from race.records import Curve, Health, PilotRecord
+from real_runs.assemble import Setup
+from real_runs.config import RunOptions
+from real_runs.data.hub import NAMED
+from real_runs.executors import build_executor
 from real_runs.study import Rates, forecast, read_study, study_runs, tuned_rates, tuning_runs
 from real_runs.study.cost import evaluation
 from real_runs.study.file import study_from_dict
@@ -83,6 +87,25 @@ def test_examples_are_valid_and_priced_run_by_run(name: str) -> None:
     assert sum(bill.runs for bill in cost.stages.values()) == len(runs)
     assert sum((bill.flops for bill in cost.stages.values()), start=nothing) == cost.total.flops
     assert sum((bill.evaluation for bill in cost.stages.values()), start=nothing) == cost.total.evaluation
+
+
+@pytest.mark.parametrize("name", ["nano_study", "qwen_study"])
+def test_what_examples_tell_the_runner_is_understood(name: str) -> None:
+    study = read_study(EXAMPLES / name / "study.toml")
+    told = dict(study.run)
+    known_to_cli = {"monitor", "options"}
+    RunOptions(**told["options"]).check_with(study.ladder.recipe("prm", **study.recipe))
+    for rung in study.ladder.models:
+        setup = Setup(rung.name, **{key: value for key, value in told.items() if key not in known_to_cli})
+        for source in (setup.data.get("train"), *setup.data.get("benchmarks", {}).values()):
+            assert source is None or source in NAMED
+    benchmarks = {target.partition(":")[2] for target in study.targets if ":" in target}
+    assert name == "nano_study" or benchmarks == set(told["data"]["benchmarks"])
+
+
+def test_the_qwen_study_runs_on_the_gpus_of_its_executor_file() -> None:
+    study = read_study(EXAMPLES / "qwen_study" / "study.toml")
+    assert build_executor(str(EXAMPLES / "qwen_study" / "gpus.toml"), config=study.run).slots == 8
 
 
 def test_evaluation_is_forecast_as_real_runs_meter_it() -> None:
