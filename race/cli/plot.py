@@ -19,6 +19,7 @@ from race.cli.report import (
     gather_report,
 )
 from race.cli.sources import StoresArgument
+from race.cli.threads import one_thread
 from race.errors import CannotDo, InvalidInput
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ FIGURES = ("frontier", "rho", "simplex", "curves", "calibration")
 FORMATS = (".png", ".svg", ".pdf")
 
 
+@one_thread
 @recipe_options
 def plot(
     recipe: RecipeOptions,

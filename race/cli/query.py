@@ -21,6 +21,7 @@ from race.cli.options import (
 from race.cli.output import JsonFlag, emit, note
 from race.cli.query_view import render_query, sentences
 from race.cli.sources import EvidenceOption, surrogate_of
+from race.cli.threads import one_thread
 from race.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ Row = tuple["LadderModel", "Recipe", int]
 COMPARE = "MODEL@RHO, then optionally ,reward=NAME ,reward-model=NAME ,budget=FLOPS"
 
 
+@one_thread
 @hardware_options
 @recipe_options
 def query(

@@ -18,6 +18,7 @@ from race.cli.options import (
 )
 from race.cli.output import JsonFlag, emit, note
 from race.cli.sources import StoresArgument, gather_evidence
+from race.cli.threads import one_thread
 from race.errors import CannotDo, InvalidInput
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Asked:
     seed: int
 
 
+@one_thread
 @hardware_options
 @recipe_options
 def report(
