@@ -1,7 +1,7 @@
 """Where the records behind an answer come from: folders, packed files, and studies that ship with the package.
 
-A path that exists wins over the name of a packaged study. Ladders with a packaged study of their own are answered
-from it unless something else is said; ``none`` is the prior alone.
+A path that exists wins over the name of a packaged study; a study's folder stands for the records in it. Ladders with a
+packaged study of their own are answered from it unless something else is said; ``none`` is the prior alone.
 """
 
 from __future__ import annotations
@@ -114,11 +114,14 @@ def gather_evidence(given: Sequence[Path] | None, ladder: str = "") -> Evidence:
     CannotDo
         Nothing is there, neither as a path nor as the name of a packaged study.
     """
-    default = given is None or not list(given)
-    if default:
+    if not given:
         if ladder not in DEFAULTS:
             return Evidence()
-        given = [Path(DEFAULTS[ladder])]
+        from race.packed import packaged_study
+
+        # Not by path: what lies in the folder somebody happens to be in is not what they left out.
+        pack = packaged_study(DEFAULTS[ladder])
+        return Evidence(list(pack.records), packs=[pack], alone=True, default=True)
     sources = list(given or ())
     if Path(NONE) in sources and not Path(NONE).exists():
         if len(sources) > 1:
@@ -133,12 +136,14 @@ def gather_evidence(given: Sequence[Path] | None, ladder: str = "") -> Evidence:
             packs.append(pack)
             records.extend(pack.records)
             continue
-        from race.store import Store
+        from race.store import MARKER, Store
 
-        loaded = Store(path).records()
+        # A study's folder keeps its store in records/.
+        study = (path / "records" / MARKER).is_file() and not (path / MARKER).exists()
+        loaded = Store(path / "records" if study else path).records()
         records.extend(loaded.require())
         problems.extend(str(problem) for problem in loaded.problems)
-    return Evidence(records, problems, packs, alone=len(packs) == len(sources) == 1, default=default)
+    return Evidence(records, problems, packs, alone=len(packs) == len(sources) == 1)
 
 
 def find_pack(path: Path) -> Pack:

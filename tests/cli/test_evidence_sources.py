@@ -61,7 +61,14 @@ def test_a_path_wins_over_the_name(
     simulate = ("simulate", "--ladder", "nano", "--budget", "4e12", "--reward", "prm", "--pilots", "2")
     assert race(*simulate, "--store", "nano-study").code == 0
     assert race(*PLAN, "--evidence", "nano-study", "--json").json["evidence"]["simulated"] == 2
-    assert race(*PLAN, "--json").json["evidence"]["simulated"] == 2  # the default is a name like any other
+    # What nobody asked for does not depend on where they are.
+    assert race(*PLAN, "--json").json["evidence_from"]["packed"][0]["sha256"] == shipped.sha256
+
+
+def test_a_studys_folder_stands_for_its_records(race: Race, tmp_path: Path) -> None:
+    simulate = ("simulate", "--ladder", "nano", "--budget", "4e12", "--reward", "prm", "--pilots", "2")
+    assert race(*simulate, "--store", tmp_path / "out" / "records").code == 0
+    assert race(*PLAN, "--evidence", tmp_path / "out", "--json").json["evidence"]["simulated"] == 2
 
 
 def test_a_packed_file_is_evidence_wherever_a_store_is(race: Race, shipped: Pack, tmp_path: Path) -> None:
