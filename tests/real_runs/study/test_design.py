@@ -110,11 +110,13 @@ def test_the_qwen_study_runs_on_the_gpus_of_its_executor_file() -> None:
 
 def test_evaluation_is_forecast_as_real_runs_meter_it() -> None:
     study = read_study(EXAMPLES / "nano_study" / "study.toml")
-    metered = {record.id: record.eval_flops for record in packaged_study("nano-study").records}
-    found = {run.id: evaluation(study, run).total for run in tuning_runs(study)}
-    assert len(found) == 72
+    shipped = packaged_study("nano-study")
+    assert shipped.rates is not None
+    runs = {run.id: run for run in (*tuning_runs(study), *study_runs(study, Rates.from_dict(shipped.rates)))}
+    metered = {record.id: record.eval_flops for record in shipped.records if record.health.status == "ok"}
     # One run may write shorter or longer than the mean the forecast takes; together they are near it.
-    assert sum(metered[run_id] for run_id in found) == pytest.approx(sum(found.values()), rel=0.1)
+    assert len(metered) >= 60
+    assert sum(metered.values()) == pytest.approx(sum(evaluation(study, runs[name]).total for name in metered), rel=0.1)
 
 
 def test_a_setting_of_two_stages_is_one_run() -> None:
