@@ -53,7 +53,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # two threads on a 50-point GP ar
 
 import numpy as np
 
-from planner import NoProposal, PilotSpace, Planner
+from planner import NoProposal, PilotSpace, Planner, StoppingRule
 from planner.grid import isoflop_grid
 from planner.seeds import trial_seed
 from planner.slices import BudgetSlice
@@ -137,7 +137,9 @@ class Step:
 
 
 def race(problem: Problem) -> Iterator[Step]:
-    planner = Planner(problem.rungs, budget=problem.budget, reward=problem.reward, seed=problem.seed)
+    # Like its peers it spends the whole pilot budget: it never ends, so it buys nothing to be allowed to end.
+    never = StoppingRule(certainty=1.0, min_pilots=10**9)
+    planner = Planner(problem.rungs, budget=problem.budget, reward=problem.reward, seed=problem.seed, rule=never)
     names = [m.name for m in planner.space.models]
 
     def step() -> Step:

@@ -106,8 +106,7 @@ class Planner:
 
     @rule.setter
     def rule(self, rule: StoppingRule) -> None:
-        self._rule = rule
-        self.proposer.certainty = rule.certainty
+        self._rule = self.proposer.rule = rule
 
     def _open(self, *, study: Study | None = None, storage: Any = None) -> StudyMemory:
         from planner.memory import StudyMemory

@@ -23,7 +23,7 @@ from planner.proving import missing_proof, proof_running
 from planner.seeds import trial_seed
 from planner.slices import BudgetSlice
 from planner.space import Cell, PilotSpace
-from planner.stopping import CERTAINTY, Stop, StoppingRule
+from planner.stopping import Stop, StoppingRule
 from race.checks import check_whole
 from race.errors import CannotDo
 from race.records import PilotSpec
@@ -76,15 +76,15 @@ class Proposer:
         IsoFLOP pilots that open a plan, counting records that are there already; ``None`` is one per model.
     prior
         Worlds the surrogate starts from; ``None`` is its default.
-    certainty
-        Probability of the regime from which on larger pilots are asked for, before it counts.
+    rule
+        When the plan would end: from there on larger pilots are asked for first (`planner.proving`). ``None``: never.
     """
 
     space: PilotSpace
     seed: int = 0
     start: int | None = None
     prior: Worlds | None = None
-    certainty: float = CERTAINTY
+    rule: StoppingRule | None = None
     _fitted: tuple[tuple[str, ...], Surrogate] | None = field(default=None, repr=False)
     _decided: tuple[Surrogate, Decision] | None = field(default=None, repr=False)
 
@@ -204,12 +204,11 @@ class Proposer:
         )
 
     def _proof(self, progress: Progress) -> Proposal | None:
-        """A larger pilot that has to be run before the regime counts as certain."""
-        reported = progress.known(self.space) - len(progress.pending)
-        if reported < max(self.start_count, 1):
+        """A larger pilot that has to be run before the regime counts as certain, where it is."""
+        if self.rule is None or progress.finished < self.rule.min_pilots or not progress.records:
             return None
         decision = self.decide(progress)
-        if not decision.certain(self.certainty):
+        if not decision.certain(self.rule.certainty):
             return None
         proof = missing_proof(self.space, decision, progress, self._has_cells)
         if proof is None:

@@ -94,7 +94,7 @@ class RaceSampler(BaseSampler):
         self._records = records
         self._rule = rule
         if rule is not None:
-            proposer.certainty = rule.certainty
+            proposer.rule = rule
         self._axes = trials.distributions(proposer.space)
         self._why: dict[int, Proposal] = {}
         # study.optimize(n_jobs=...) samples from several threads; one proposal must see the one before it.

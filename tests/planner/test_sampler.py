@@ -42,7 +42,7 @@ def study_with(sampler: RaceSampler, storage: Any = None, **more: Any) -> optuna
 
 
 def test_plain_optimize_with_records(storage: Any, bump: World) -> None:
-    sampler = sampler_for()
+    sampler = sampler_for(reward="prm")
     study = study_with(sampler, storage)
 
     def objective(trial: Trial) -> float:
