@@ -180,11 +180,12 @@ def _against(rows: Sequence[Found], title: str) -> Figure | None:
                     continue
                 x, y = [r["mean"] for r in part], [r["measured"] for r in part]
                 reach = [[max(r["mean"] - r["lo"], 0) for r in part], [max(r["hi"] - r["mean"], 0) for r in part]]
-                ax.errorbar(x, y, xerr=reach, fmt=mark, color=COLOURS[k], markersize=3.5, elinewidth=0.35,
-                            label=model if inside else None)  # fmt: skip
+                ax.errorbar(x, y, xerr=reach, fmt=mark, color=COLOURS[k], markersize=3.5, elinewidth=0.35)
         ax.set_title(target, fontsize=9)
         ax.set_xlabel("predicted [90 %]", fontsize=9)
     axes[0, 0].set_ylabel("measured", fontsize=9)
+    for k, model in enumerate(models):
+        axes[0, 0].plot([], [], MARKS[k], color=COLOURS[k], markersize=3.5, label=model)
     axes[0, 0].legend(frameon=False, fontsize=7)
     figure.suptitle(title, fontsize=10)
     return figure
@@ -197,7 +198,12 @@ def calibration(found: Found) -> Figure | None:
 
 def prior(found: Found) -> Figure | None:
     """Settings against what the simulator said before any run."""
-    return _against(found["prior"]["settings"], "Simulator prior, no run used (×: outside)")
+    return _against(found["prior"][0]["settings"], "Simulator prior, no run used (×: outside)")
+
+
+def prior_bases(found: Found) -> Figure | None:
+    """The same, told how good the base models are."""
+    return _against(found["prior"][1]["settings"], "Simulator prior, told the base models (×: outside)")
 
 
 def replay(found: Found) -> Figure | None:
@@ -232,5 +238,6 @@ DRAWINGS: dict[str, Callable[[Found], Any]] = {
     "learning": learning,
     "calibration": calibration,
     "prior": prior,
+    "prior_bases": prior_bases,
     "replay": replay,
 }

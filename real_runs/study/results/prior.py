@@ -1,16 +1,24 @@
-"""The simulator against real data, before any of it is used: what the surrogate says with no record at all."""
+"""The simulator against real data, before any training run is used.
+
+Twice: with no record at all, and told only how good the base models are before training (the first evaluation of one
+run per slice), which separates what the simulator gets wrong about a ladder that it has never seen from what it gets
+wrong about training.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from race.allocation import Allocation
 from race.ladders import Ladder
+from race.records import Curve, PilotRecord
 from race.simulator import Settings
 from real_runs.study.frontier import SliceKey, optimum
-from real_runs.study.results.evidence import relative
+from real_runs.study.results.evidence import only, relative
 from real_runs.study.results.response import DRAWS, Response
 from real_runs.study.results.statistics import wilson
 from real_runs.study.tuning import Rates
@@ -20,18 +28,41 @@ PRIOR_DRAWS = 2000
 LEVEL = 0.9
 
 
+NOTHING, BASES = "nothing", "base models"
+
+
+def base_alone(record: PilotRecord) -> PilotRecord:
+    """The record as it stood before its first step."""
+    curves = {t: Curve(c.step[:1], c.flops[:1], c.value[:1], c.se[:1]) for t, c in record.curves.items()}
+    return replace(record, curves=curves, flops=Allocation(0, 0, 0), steps=0, id=f"{record.id}_base")
+
+
 def against_prior(
-    slices: Mapping[SliceKey, Response], rates: Rates | None, rungs: Ladder, targets: Sequence[str]
+    slices: Mapping[SliceKey, Response],
+    rates: Rates | None,
+    rungs: Ladder,
+    targets: Sequence[str],
+    *,
+    knowing: str = NOTHING,
 ) -> dict[str, Any]:
     """Predicted and measured per setting, and ρ* of every slice by both.
 
     Intervals are for the expected value of a setting; measured means carry the noise of a few seeds on top, which is
     small next to the prior's width. ``lost`` is what following the prior's best arm costs on the measured means.
+
+    Parameters
+    ----------
+    knowing
+        `NOTHING` or `BASES`.
     """
     settings: list[dict[str, Any]] = []
     peaks: list[dict[str, Any]] = []
     if slices:
-        prior = Surrogate.fit([], ladder=rungs, recipe=rungs.recipe(next(iter(slices)).reward), targets=tuple(targets))
+        shown = [r.runs[0][0] for r in slices.values()] if knowing == BASES else []
+        bases = [only(base_alone(r), targets) for r in shown if r.curves[targets[0]].flops[0] == 0]
+        prior = Surrogate.fit(
+            bases, ladder=rungs, recipe=rungs.recipe(next(iter(slices)).reward), targets=tuple(targets)
+        )
     for key, response in slices.items():
         rows = [relative(runs[0], rates).spec for runs in response.runs]
         asked = Settings.build([(rungs[key.model], spec.recipe, spec.budget) for spec in rows])
@@ -67,7 +98,8 @@ def against_prior(
                     "overlap": overlap, "lost": float(means.max() - means[said]), "correlation": float(order),
                 }
             )  # fmt: skip
-    return {"level": LEVEL, "settings": settings, "peaks": peaks, "rows": _rows(settings, peaks, targets)}
+    out = {"level": LEVEL, "knowing": knowing, "settings": settings, "peaks": peaks}
+    return {**out, "rows": _rows(settings, peaks, targets)}
 
 
 def _rows(

@@ -102,7 +102,10 @@ def evaluate(
             refits=effort.refits,
             told=told,
         ),
-        "prior": prior.against_prior(whole, evidence.rates, rungs, asked),
+        "prior": [
+            prior.against_prior(whole, evidence.rates, rungs, asked, knowing=knowing)
+            for knowing in (prior.NOTHING, prior.BASES)
+        ],
         "replay": _replay(evidence, effort, told),
     }
 
@@ -155,7 +158,7 @@ def blocks(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     out["tuning"] = ("What tuning the rate moves", moved)
     out["targets"] = ("Do targets disagree?", tables.disagreement(found["disagreement"]))
     out["spending"] = ("Shares and steps at the optimum", tables.spending(found["spending"], found["larger_fewer"]))
-    out["learning"] = ("Ends of the range", tables.learning(found["learning"]["ends"]))
+    out["learning"] = ("Ends of the range", tables.learning(found["learning"]["ends"], arms=found["learning"]["arms"]))
     out["regimes"] = ("Same-regime rate from small pilots", tables_race.same_regime(found["same_regime"]))
     out["ranks"] = ("Regimes leaving one LoRA rank out", tables_race.ranks(found["ranks"]))
     out["calibration"] = ("Surrogate: leaving one setting out", tables_race.calibration(found["calibration"]))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from race.units import format_flops
-from real_runs.study.results.page import interval, table
+from real_runs.study.results.page import folded, interval, table
 
 Row = Mapping[str, Any]
 
@@ -230,27 +230,10 @@ def spending(rows: Sequence[Row], larger: Sequence[Row]) -> str:
     return table(head, lines) + ("\n\n" + table(second, steps) if steps else "")
 
 
-def learning(rows: Sequence[Row]) -> str:
-    """Lowest, best and highest ρ side by side."""
+def learning(rows: Sequence[Row], arms: Sequence[Row] = ()) -> str:
+    """Lowest, best and highest ρ side by side; every arm on a click."""
     if not rows:
         return "Missing: no slice yet."
-    lines = [
-        [
-            *slice_cells(r),
-            r["arm"],
-            f"{r['rho']:g}",
-            r["update_ratio"],
-            r["steps"],
-            f"{r['samples']:.0f}",
-            f"{r['final']:.3f}",
-            f"{r['late_gain']:+.3f}",
-            r["done_half"],
-            r["silent"],
-            r["memorised"],
-            r["collapsed"],
-        ]
-        for r in rows
-    ]
     head = [
         *SLICE,
         "arm",
@@ -265,4 +248,22 @@ def learning(rows: Sequence[Row]) -> str:
         "training − held-out",
         "collapsed",
     ]
-    return table(head, lines)
+    whole = table([h for h in head if h != "arm"], [_arm(r)[:4] + _arm(r)[5:] for r in arms])
+    return table(head, [_arm(r) for r in rows]) + (folded("Every arm", whole) if arms else "")
+
+
+def _arm(r: Row) -> list[Any]:
+    return [
+        *slice_cells(r),
+        r.get("arm"),
+        f"{r['rho']:g}",
+        r["update_ratio"],
+        r["steps"],
+        f"{r['samples']:.0f}",
+        f"{r['final']:.3f}",
+        f"{r['late_gain']:+.3f}",
+        r["done_half"],
+        r["silent"],
+        r["memorised"],
+        r["collapsed"],
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from race.units import format_flops
@@ -191,12 +191,13 @@ def replay(found: Row) -> str:
     )
 
 
-def prior(found: Row) -> str:
-    """What the simulator said before any run."""
-    if not found["rows"]:
+def prior(variants: Sequence[Row]) -> str:
+    """What the simulator said before any run, knowing nothing or the base models."""
+    if not any(v["rows"] for v in variants):
         return "Missing: no slice yet."
     rows = [
         [
+            v["knowing"],
             r["target"],
             r["settings"],
             share(r["coverage"]),
@@ -208,9 +209,11 @@ def prior(found: Row) -> str:
             r["median_lost"],
             r["median_correlation"],
         ]
-        for r in found["rows"]
+        for v in variants
+        for r in v["rows"]
     ]
     head = [
+        "knowing",
         "target",
         "settings",
         "coverage of 90 % [95 %]",
@@ -224,6 +227,7 @@ def prior(found: Row) -> str:
     ]
     lines = [
         [
+            v["knowing"],
             *slice_cells(p),
             p["target"],
             f"{p['rho_star']:.2f}",
@@ -232,7 +236,8 @@ def prior(found: Row) -> str:
             f"{p['lost']:.3f}",
             p["correlation"],
         ]
-        for p in found["peaks"]
+        for v in variants
+        for p in v["peaks"]
     ]
-    second = [*SLICE, "target", "measured ρ*", "prior's ρ* [90 %]", "inside", "lost", "correlation"]
+    second = ["knowing", *SLICE, "target", "measured ρ*", "prior's ρ* [90 %]", "inside", "lost", "correlation"]
     return table(head, rows) + folded("Every slice", table(second, lines))
