@@ -39,10 +39,21 @@ def draw_all(found: Found, folder: Path) -> list[Path]:
         if figure is None:
             continue
         path = folder / f"{name}.png"
-        figure.savefig(path, dpi=DPI, metadata={"Software": ""})
+        _save(figure, path)
         plt.close(figure)
         written.append(path)
     return written
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """As a PNG of few colours: a third of the size, and no eye sees it in a line drawing."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    full = BytesIO()
+    figure.savefig(full, format="png", dpi=DPI)
+    Image.open(full).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def _models(rows: Sequence[Found]) -> list[str]:
