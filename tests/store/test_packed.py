@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -153,3 +157,21 @@ def test_the_nano_study_ships_and_is_real() -> None:
     assert found.path.stat().st_size < 4e6
     with pytest.raises(InvalidInput, match="allowed are nano-study"):
         packaged_study("nano-studio")
+
+
+@pytest.mark.slow
+def test_a_built_wheel_holds_the_study_and_its_fit(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    source = tmp_path / "source"
+    for name in ("race", "surrogate", "planner", "real_runs"):
+        shutil.copytree(root / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(root / name, source)
+    build = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path)]
+    done = subprocess.run(build, cwd=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    shipped = packaged_study("nano-study")
+    for path in (shipped.path, *shipped.fitted.iterdir()):
+        assert path.relative_to(root).as_posix() in inside
