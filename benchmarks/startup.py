@@ -26,6 +26,7 @@ COMMANDS = {
     "race --help": ["--help"],
     "race flops": ["flops", "Qwen2.5-7B", "--reward", "prm", "--json"],
     "race plan": ["plan", "--budget", "1e18", "--reward", "prm"],
+    "race plan, nano": ["plan", "--ladder", "nano", "--budget", "4e11", "--reward", "prm"],
 }
 
 
