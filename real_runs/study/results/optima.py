@@ -105,16 +105,24 @@ def between_rewards(
 def tuned_and_fixed(
     tuned: Responses, fixed: Responses, targets: Sequence[str], *, draws: int = DRAWS
 ) -> list[dict[str, Any]]:
-    """ρ* at tuned rates minus ρ* at the fixed one, and what tuning buys at the best arm of each."""
+    """ρ* at tuned rates minus ρ* at the fixed one, and what tuning buys at the best arm of each.
+
+    Where the tuned rate is the fixed one, both hold the same runs: ``shared`` of them. Slices that share some are
+    compared as if they shared none, which makes the interval too wide; those that share all are the same slice.
+    """
     rows = []
     for key, response in fixed.items():
         other = tuned.get(key)
         if other is None:
             continue
+        ids = [{run.id for runs in r.runs for run in runs} for r in (response, other)]
+        shared = len(ids[0] & ids[1])
         for target in targets:
             found = difference(other, response, target, draws=draws)
+            if shared == sum(len(v) for v in response.values) == sum(len(v) for v in other.values):
+                found = Interval(0.0, 0.0, 0.0)
             gain = float(other.means[:, other.column(target)].max() - response.means[:, response.column(target)].max())
-            rows.append({**vars(key), "target": target, **_interval(found), "best_gain": gain})
+            rows.append({**vars(key), "target": target, **_interval(found), "best_gain": gain, "shared": shared})
     return rows
 
 

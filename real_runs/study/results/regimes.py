@@ -26,6 +26,7 @@ from real_runs.study.results.response import Response, regimes, responses
 from real_runs.study.results.statistics import wilson
 from real_runs.study.tuning import Rates
 from surrogate import Surrogate
+from surrogate.optimum import Optimum
 from surrogate.optimum import optimum as surrogate_optimum
 
 PILOT_SHARE = 0.1
@@ -160,26 +161,28 @@ def _trials(
     for key, response in slices.items():
         arms = _best_pilot([r for r in split.pilots if r.spec.model == key.model], target)
         known = truth(response, target, rungs)
+        said = surrogate_optimum(fitted, budget=budget, target=target, models=[key.model])
         answers = {
-            "race": surrogate_optimum(fitted, budget=budget, target=target, models=[key.model]).regime,
+            "race": said.regime,
             "prior": surrogate_optimum(prior, budget=budget, target=target, models=[key.model]).regime,
             "best pilot arm": regimes(rungs, key, response.runs[0][0], arms)[0],
             "always update-heavy": "update-heavy",
         }
-        rows.append(_row(split, reward, key.model, budget, target, known, answers, share))
+        rows.append(_row(split, reward, key.model, budget, target, known, answers, said, share))
     if len(slices) > 1:
         models = [k.model for k in slices]
         at = max(slices, key=lambda k: slices[k].means.max())
         chosen = max(split.pilots, key=lambda r: final(r, target))
         where = regimes(rungs, slice_key(chosen), chosen, chosen.spec.rho)[0]
+        said = surrogate_optimum(fitted, budget=budget, target=target, models=models)
         answers = {
-            "race": surrogate_optimum(fitted, budget=budget, target=target, models=models).regime,
+            "race": said.regime,
             "prior": surrogate_optimum(prior, budget=budget, target=target, models=models).regime,
             "best pilot arm": where,
             "always update-heavy": "update-heavy",
         }
         known = _overall(slices, target, rungs, at)
-        rows.append(_row(split, reward, "all", budget, target, known, answers, share))
+        rows.append(_row(split, reward, "all", budget, target, known, answers, said, share))
     return rows
 
 
@@ -211,6 +214,7 @@ def _row(
     target: str,
     known: Truth,
     answers: dict[str, str],
+    said: Optimum,
     share: float,
 ) -> dict[str, Any]:
     sources = {source for m, source in split.sources.items() if model in (m, "all")}
@@ -218,6 +222,7 @@ def _row(
         "reward": reward, "model": model, "budget": budget, "target": target,
         "source": ", ".join(sorted(sources)), "split": split.name, "pilots": len(split.pilots), "pilot_share": share,
         "truth": known.label, "truth_probabilities": dict(known.probabilities), "answers": answers,
+        "race_probabilities": dict(said.regimes), "race_rho_star": [said.rho.mean, said.rho.lo, said.rho.hi],
         "right": {m: a == known.label for m, a in answers.items()},
         "as_good": {m: a in known.as_good for m, a in answers.items()},
     }  # fmt: skip

@@ -123,7 +123,7 @@ def random_arms(world: RecordedWorld) -> Proposals:
 def _optuna(world: RecordedWorld, sampler: Any) -> Proposals:
     import optuna
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     models = world.grid.models
     by_model = [[i for i, arm in enumerate(world.grid.arms) if arm.model == m] for m in models]

@@ -137,9 +137,9 @@ def differences(rows: Sequence[Row], what: str) -> str:
     lines = []
     for r in rows:
         away = r["lo"] is not None and (r["lo"] > 0 or r["hi"] < 0)
-        extra = [f"{r['best_gain']:+.3f}"] if "best_gain" in r else []
+        extra = [f"{r['best_gain']:+.3f}", r["shared"]] if "best_gain" in r else []
         lines.append([*slice_cells(r), r["target"], interval(r["value"], r["lo"], r["hi"]), away, *extra])
-    extra_head = ["gain of the best arm"] if "best_gain" in rows[0] else []
+    extra_head = ["gain of the best arm", "runs in both"] if "best_gain" in rows[0] else []
     return table([*SLICE, "target", f"{what} [95 %]", "0 outside", *extra_head], lines)
 
 

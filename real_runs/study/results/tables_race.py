@@ -35,7 +35,7 @@ def same_regime(found: Row) -> str:
                 t["pilot_share"],
                 t["truth"],
                 truth,
-                t["answers"]["race"],
+                f"{t['answers']['race']} {t['race_probabilities'][t['answers']['race']]:.2f}",
                 t["answers"]["best pilot arm"],
             ]
         )

@@ -113,6 +113,8 @@ def test_tuned_against_fixed_and_what_is_spent_at_the_optimum(evidence: StudyRec
     tuned, fixed = responses(evidence.tuned, TARGETS), responses(evidence.stage("fixed"), TARGETS)
     rows = optima.tuned_and_fixed(tuned, fixed, ["pass@1"])
     assert {(r["reward"], r["model"]) for r in rows} == {("sparse", "nano-s"), ("sparse", "nano-m")}
+    again = optima.tuned_and_fixed(tuned, tuned, ["pass@1"])
+    assert {(r["value"], r["lo"], r["hi"], r["best_gain"]) for r in again} == {(0, 0, 0, 0)}
     main = {k: r for k, r in tuned.items() if k.rank == 8 and k.budget == KEY.budget}
     for row in optima.at_optimum(main, ["native"]):
         assert row["search_share"] + row["learning_share"] + row["reward_share"] == pytest.approx(1)
