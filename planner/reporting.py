@@ -25,6 +25,7 @@ from race.ladders import DEFAULT_LADDER, Ladder, ladder
 from race.recipe import MAX_UPDATE_RATIO, MIN_UPDATE_RATIO, Recipe
 from race.records import PilotRecord
 from race.reports.data import Line, ReportData, Run, Scored, Slice, WhatIf
+from race.rewards import REWARD_SYSTEMS
 from surrogate import Surrogate
 from surrogate.grid import what_if_grid
 from surrogate.optimum import DRAWS, Interval
@@ -46,9 +47,9 @@ def ladder_of(records: Iterable[PilotRecord]) -> Ladder:
 
 
 def reward_of(records: Sequence[PilotRecord]) -> str:
-    """The reward system most records ran under; of equals the first by name."""
+    """The reward system most records ran under; of equals the simplest, in the order of `REWARD_SYSTEMS`."""
     rewards = [record.spec.reward for record in records]
-    return max(sorted(set(rewards)), key=rewards.count)
+    return max((name for name in REWARD_SYSTEMS if name in rewards), key=rewards.count)
 
 
 def budget_of(records: Sequence[PilotRecord]) -> int:

@@ -86,9 +86,10 @@ def bullets(lines: Iterable[str]) -> Table:
 def run_length(recipe: dict[str, Any]) -> str:
     """Steps of a sized run in words, with the smaller last step if there is one."""
     steps, last = recipe["steps"], recipe["last_step_prompts"]
+    rest = f" (+ a last one of {last} prompt{'s' if last != 1 else ''})" if last else ""
     return (
         f"{steps:,} step{'s' if steps != 1 else ''} of {recipe['prompts_per_step']} prompts x "
-        f"{recipe['group_size']} rollouts" + (f" (+ a last one of {last} prompts)" if last else "")
+        f"{recipe['group_size']} rollouts{rest}"
     )
 
 

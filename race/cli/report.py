@@ -91,6 +91,7 @@ def report(
     """
     from planner.reporting import with_cost
     from race.reports.page import build_page
+    from race.reports.words import headline, other_rewards
     from surrogate.files import check_writable
 
     hardware.check()
@@ -114,11 +115,9 @@ def report(
         "reward": data.reward,
         "target": data.target,
         "evidence": dict(data.decision["evidence"]),
-        "notes": [text for text in (data.budget_note, *data.notes) if text],
+        "notes": [text for text in (data.budget_note, *other_rewards(data.runs, data.reward), *data.notes) if text],
         "skipped": list(data.skipped),
     }
-    from race.reports.words import headline
-
     emit(answer, as_json, lambda console: console.print(f"[bold]{out}[/bold]\n{headline(data)}", soft_wrap=False))
     if data.budget_note:
         note(data.budget_note)
@@ -141,8 +140,8 @@ def gather_report(asked: Asked, *, saved: str, interactive: bool = True) -> tupl
     if asked.budget is None:
         flops = budget_of(records)
         said = (
-            f"no --budget was given: {format_flops(flops)} FLOPs is ten times the largest pilot, the budget of which "
-            "it is the usual tenth"
+            f"no --budget was given: {format_flops(flops)} FLOPs is ten times the largest pilot, as if pilots had "
+            "taken the usual tenth of it"
         )
     else:
         flops, said = parse_budget(asked.budget), ""

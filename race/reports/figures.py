@@ -70,7 +70,7 @@ def frontier(
     floor, top = _range(data, slices)
     for ax, on in zip(panels, slices, strict=True):
         _isoflop(ax, data, on, floor)
-        ax.set_ylim(floor - 0.01, top)
+        ax.set_ylim(floor - 0.04 * (top - floor), top)
     if panels:
         panels[0].set_ylabel(plain(slices[0].target))
         _model_legend(panels[0], data)
@@ -210,23 +210,24 @@ def simplex(data: ReportData, ax: Axes | None = None) -> Axes:
 
 
 def curves(data: ReportData, target: str | None = None, ax: Axes | None = None) -> Axes:
-    """Learning curves of the pilots; runs that did not stay healthy are grey."""
+    """Learning curves of the pilots under the reward decided on; runs that did not stay healthy are grey."""
     name = target or data.target
     ax = _axes(None if ax is None else [ax], 1, width=5.6, height=3.6)[0]
-    shown = [run for run in data.runs if name in run.curves]
+    shown = [run for run in data.runs if name in run.curves and run.reward == data.reward]
+    many = len(shown) > 40
     paid = [x for run in shown for x in run.curves[name][0] if x > 0]
     floor = min(paid, default=1.0) / 2
     for run in evenly(shown, MAX_CURVES):
         style = look(data, run.model) if run.status == "ok" else Look(GREY, ":", "x")
         flops, value, _ = run.curves[name]
         ax.plot(
-            np.maximum(flops, floor), value, color=style.colour, linestyle=style.dash, marker=style.mark,
-            markersize=2.5, linewidth=1.0, alpha=0.85,
+            np.maximum(flops, floor), value, color=style.colour, linestyle=style.dash, markersize=2.5,
+            marker="" if many else style.mark, linewidth=0.8 if many else 1.0, alpha=0.6 if many else 0.85,
         )  # fmt: skip
     _flops_axis(ax, paid)
     ax.set_ylabel(plain(name))
     if not shown:
-        _nothing(ax, f"no record has a curve of {plain(name)}")
+        _nothing(ax, f"no record under reward {data.reward} has a curve of {plain(name)}")
     _model_legend(ax, data)
     _tidy(ax)
     return ax

@@ -17,8 +17,18 @@ from typing import Any
 
 from race.errors import CannotDo
 from race.reports.data import ReportData, Run
-from race.reports.payload import MAX_CURVES, embed, evenly, payload
-from race.reports.words import RISKY, evidence_words, gaps, headline, plain, three, would_flip
+from race.reports.payload import drawn_curves, embed, evenly, payload
+from race.reports.words import (
+    RISKY,
+    evidence_words,
+    gaps,
+    headline,
+    other_rewards,
+    plain,
+    short_id,
+    three,
+    would_flip,
+)
 from race.units import format_flops
 
 MAX_ROWS = 200  # of the evidence table
@@ -56,6 +66,7 @@ def build_page(data: ReportData) -> str:
             "simplex_note": ", the circle the what-if setting" if what_if else "",
             "target_options": "".join(f"<option>{escape(t)}</option>" for t in data.targets),
             "curves_note": _curves_note(data.runs),
+            "curves_reward": _curves_reward(data),
             "evidence_table": _evidence(data, used),
             "calibration": _calibration(data),
             "assumptions": _assumptions(data.assumptions),
@@ -111,7 +122,8 @@ def _decision(data: ReportData) -> str:
     advice, regime = decision["recommendation"], decision["regime"]
     recipe, shares, rho, value = advice["recipe"], advice["shares"], advice["rho"], advice["value"]
     odds = _odds(regime["probabilities"])
-    last = f" (+ a last one of {recipe['last_step_prompts']} prompts)" if recipe["last_step_prompts"] else ""
+    left = recipe["last_step_prompts"]
+    last = f" (+ a last one of {left} prompt{'s' if left != 1 else ''})" if left else ""
     rows = [
         ("Regime", f"<strong>{escape(regime['label'])}</strong> ({escape(odds)})"),
         ("Model", f"<strong>{escape(advice['model'])}</strong> (best: {escape(_odds(decision['models']))})"),
@@ -138,7 +150,8 @@ def _decision(data: ReportData) -> str:
         ),
         *_cost_rows(data.cost),
     ]
-    notes = [*([data.budget_note] if data.budget_note else []), *data.notes, *gaps(data.runs, data.targets)]
+    notes = [data.budget_note] if data.budget_note else []
+    notes += [*other_rewards(data.runs, data.reward), *data.notes, *gaps(data.runs, data.targets)]
     notes += [f"skipped {text}" for text in data.skipped]
     return (
         _split(shares)
@@ -216,9 +229,24 @@ def _minds(data: ReportData) -> str:
     )
 
 
+def _curves_reward(data: ReportData) -> str:
+    """What chooses the reward system of the learning curves, where there is a choice; native rewards share no scale."""
+    names = list(dict.fromkeys(run.reward for run in data.runs if run.curves))
+    if len(names) < 2:
+        return ""
+    options = "".join(
+        f"<option{' selected' if name == data.reward else ''}>{escape(name)}</option>" for name in sorted(names)
+    )
+    return (
+        '<p class="control inline"><label for="curves-reward">Reward system of these curves</label>\n'
+        f'<select id="curves-reward">{options}</select></p>'
+    )
+
+
 def _curves_note(runs: Sequence[Run]) -> str:
     with_curves = sum(bool(run.curves) for run in runs)
-    shown = f" {MAX_CURVES} of {with_curves} are drawn, evenly chosen." if with_curves > MAX_CURVES else ""
+    drawn = len(drawn_curves(runs))
+    shown = f" {drawn} of {with_curves} are drawn, evenly chosen." if drawn < with_curves else ""
     return (
         "Every pilot from the base model to the end of its budget, by colour and mark of its model. Grey with crosses: "
         f"the run did not stay healthy.{shown} Points before the first FLOP are drawn at the left edge."
@@ -233,8 +261,9 @@ def _evidence(data: ReportData, used: int) -> str:
         health = run.status if not run.reason else f"{run.status}: {plain(run.reason, 120)}"
         rows.append(
             [
-                run.id[:12], plain(run.model, 60), run.reward, run.evidence, f"{rho:.2f}", f"{sigma:.2f}", f"{phi:.2f}",
-                format_flops(run.flops), f"{run.steps:,}", ends or "no curve", health, "yes" if run.used else "no",
+                short_id(run.id), plain(run.model, 60), run.reward, run.evidence, f"{rho:.2f}", f"{sigma:.2f}",
+                f"{phi:.2f}", format_flops(run.flops), f"{run.steps:,}", ends or "no curve", health,
+                "yes" if run.used else "no",
             ]
         )  # fmt: skip
     names = ["Record", "Model", "Reward", "Evidence", "ρ", "σ", "φ", "FLOPs", "Steps"]

@@ -17,16 +17,16 @@ import numpy as np
 from race.allocation import Allocation
 from race.hardware import find_gpu, gpu_names, hardware_cost
 from race.reports.data import ReportData, Run, Scored, Slice, WhatIf
-from race.reports.words import budget_text, plain
+from race.reports.words import budget_text, plain, short_id
 
-MAX_CURVES = 150  # learning curves drawn; more are a grey mass
+MAX_CURVES = 150  # learning curves drawn of one reward system; more are a grey mass
+MAX_CURVES_IN_ALL = 240  # of several reward systems together, each of which is looked at alone
 MAX_CHECKS = 400
 MAX_PILOTS = 1000  # points on the IsoFLOP and simplex figures
 
 
 def payload(data: ReportData) -> dict[str, Any]:
     """Everything the page's script draws or computes from."""
-    drawn = [run for run in data.runs if run.curves]
     return {
         "budget": data.budget,
         "reward": data.reward,
@@ -43,8 +43,8 @@ def payload(data: ReportData) -> dict[str, Any]:
         "slices": [_slice(s) for s in data.slices],
         "paths": [{"model": m, "reward": r, "from": a, "to": b} for m, r, a, b in data.paths],
         "pilots": [_pilot(run) for run in evenly(data.runs, MAX_PILOTS)],
-        "curves": [_curves(run) for run in evenly(drawn, MAX_CURVES)],
-        "checks": [{**c, "model": plain(c["model"])} for c in evenly(data.checks["checks"], MAX_CHECKS)],
+        "curves": [_curves(run) for run in drawn_curves(data.runs)],
+        "checks": [_check(c) for c in evenly(data.checks["checks"], MAX_CHECKS)],
         "whatif": None if data.what_if is None else _what_if(data.what_if),
         "hardware": hardware(),
     }
@@ -61,6 +61,16 @@ def evenly(items: Sequence[Any], most: int) -> Sequence[Any]:
     if len(items) <= most:
         return items
     return [items[i] for i in np.unique(np.linspace(0, len(items) - 1, most).round().astype(int))]
+
+
+def drawn_curves(runs: Sequence[Run]) -> list[Run]:
+    """Runs whose learning curves are drawn: of every reward system evenly chosen ones."""
+    kinds: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.curves:
+            kinds.setdefault(run.reward, []).append(run)
+    most = MAX_CURVES if len(kinds) < 2 else min(MAX_CURVES, MAX_CURVES_IN_ALL // len(kinds))
+    return [run for group in kinds.values() for run in evenly(group, most)]
 
 
 def hardware() -> dict[str, Any]:
@@ -106,7 +116,7 @@ def _slice(s: Slice) -> dict[str, Any]:
 def _pilot(run: Run) -> dict[str, Any]:
     sigma, rho, phi = run.shares
     return {
-        "id": run.id,
+        "id": short_id(run.id),
         "model": plain(run.model),
         "reward": run.reward,
         "status": run.status,
@@ -116,14 +126,20 @@ def _pilot(run: Run) -> dict[str, Any]:
     }
 
 
+def _check(check: Mapping[str, Any]) -> dict[str, Any]:
+    return {**check, "model": plain(check["model"]), "record": short_id(check["record"])}
+
+
 def _curves(run: Run) -> dict[str, Any]:
-    return {
-        **_pilot(run),
-        "points": {
-            name: {"flops": [float(f"{x:.4g}") for x in evenly(flops, 60)], "value": _round(evenly(value, 60))}
-            for name, (flops, value, _) in run.curves.items()
-        },
-    }
+    # Targets are mostly evaluated together: their curves share a list of FLOPs.
+    grids: list[list[float]] = []
+    points = {}
+    for name, (flops, value, _) in run.curves.items():
+        grid = [float(f"{x:.4g}") for x in evenly(flops, 60)]
+        if grid not in grids:
+            grids.append(grid)
+        points[name] = {"grid": grids.index(grid), "value": _round(evenly(value, 60))}
+    return {**_pilot(run), "grids": grids, "points": points}
 
 
 def _what_if(grid: WhatIf) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,12 @@ def three(x: float) -> str:
     rounded = float(f"{x:.3g}")
     digits = max(0, 2 - math.floor(math.log10(abs(rounded))))
     return f"{rounded:,.{digits}f}"
+
+
+def short_id(name: str) -> str:
+    """The first dozen characters of a hash, and any name that somebody gave as it is."""
+    hashed = len(name) >= 24 and all(c in "0123456789abcdef" for c in name)
+    return name[:12] if hashed else plain(name, 60)
 
 
 def budget_text(flops: int) -> str:
@@ -70,6 +77,18 @@ def gaps(runs: Sequence[Run], targets: Sequence[str]) -> list[str]:
         if used and without:
             out.append(f"target {target}: {without} of {len(used)} records have no curve of it")
     return out
+
+
+def other_rewards(runs: Sequence[Run], reward: str) -> list[str]:
+    """That the evidence holds other reward systems than the one decided on, and how to ask about them."""
+    counts = Counter(run.reward for run in runs if run.used)
+    others = [f"{name} ({count})" for name, count in counts.items() if name != reward]
+    if not others:
+        return []
+    return [
+        f"this page decides for reward {reward} ({counts[reward]} records); the evidence also has {', '.join(others)}: "
+        "ask about them in the what-if, or name one with --reward"
+    ]
 
 
 def would_flip(mind: Mapping[str, Any], target: str) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_records import BUDGET, RUNGS, made_report, pilots, static_page, stored
+from report_records import BUDGET, RUNGS, made_report, pilots, static_data, static_page, stored
 
 from race.records import Health, PilotRecord
-from race.reports.payload import embed
-from race.reports.words import plain, three
+from race.reports.payload import MAX_CURVES, drawn_curves, embed
+from race.reports.words import plain, short_id, three
 
 HOSTILE = '</script><script>window.hacked=1</script>\n<img src=x onerror="window.hacked=1">{{data}}'
 
@@ -200,3 +201,33 @@ def test_a_page_without_what_if_has_no_loose_ends(browser: Any, tmp_path: Path) 
     assert shown.console() == []
     assert shown.js("return document.getElementById('whatif')") is None
     shown.until("document.querySelectorAll('#chart-simplex .main-svg').length > 0")
+
+
+def test_several_reward_systems_are_told_apart(browser: Any, tmp_path: Path) -> None:
+    store = stored(tmp_path / "pilots", [*pilots(3, reward="prm"), *pilots(3, reward="dense")])
+    page = static_page(store)
+    file = tmp_path / "static.html"
+    file.write_text(page, encoding="utf-8")
+    # Of equally many the rule comes first, and the page says what it leaves aside.
+    assert payload(page)["reward"] == "dense"
+    assert "this page decides for reward dense (3 records); the evidence also has prm (3)" in text_of(page)
+    shown = browser(file)
+    drawn = "return document.getElementById('chart-curves').data.map((t) => t.text)"
+    assert all("dense" in text for text in shown.js(drawn))
+    shown.choose("curves-reward", "prm")
+    assert len(shown.js(drawn)) == 3
+    assert all("prm" in text for text in shown.js(drawn))
+
+
+def test_curves_of_many_runs_are_drawn_evenly_for_every_reward() -> None:
+    run = static_data(pilots(1)).runs[0]
+    few = drawn_curves([replace(run, id=str(i)) for i in range(400)])
+    assert len(few) == MAX_CURVES
+    rewards = ("sparse", "structured", "dense", "proxy-prm", "prm")
+    mixed = drawn_curves([replace(run, id=str(i), reward=rewards[i % 5]) for i in range(400)])
+    assert Counter(one.reward for one in mixed) == dict.fromkeys(rewards, 48)
+
+
+def test_names_of_records_are_whole_and_hashes_are_short() -> None:
+    assert short_id("003ece7d31914b2f951cd3efa87f5f52") == "003ece7d3191"
+    assert short_id("nano-l_sparse_a0p25_4e11_r8_x0p25_s100") == "nano-l_sparse_a0p25_4e11_r8_x0p25_s100"

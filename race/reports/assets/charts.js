@@ -90,7 +90,7 @@ function pilotPoints(data, slice, low) {
         symbol: points.map((p) => (p.pilot.status === "ok" ? style.mark : `${style.mark}-open`)), size: 9,
         color: style.colour, line: { width: 1.2, color: colour("bg") },
       },
-      text: points.map((p) => `${label(model)}<br>${p.pilot.id.slice(0, 12)} · ${p.pilot.status}<br>${formatFlops(p.pilot.flops)} FLOPs, ${slice.target} ${p.value.toFixed(3)}`),
+      text: points.map((p) => `${label(model)}<br>${label(p.pilot.id)} · ${p.pilot.status}<br>${formatFlops(p.pilot.flops)} FLOPs, ${slice.target} ${p.value.toFixed(3)}`),
       hovertemplate: "%{text}, ρ %{x:.2f}<extra></extra>",
     };
   });
@@ -131,7 +131,7 @@ function drawPanels(data, target, host) {
     const points = data.pilots.filter((p) => p.ends[target] && p.reward === data.reward && nearSlice(p, slice)).length;
     const pilots = points ? `, ${points} pilot${points > 1 ? "s" : ""}` : "";
     div.setAttribute("aria-label", `${target} against rho at ${formatFlops(slice.budget)} FLOPs${pilots}`);
-    draw(div, sliceTraces(data, slice, low + 0.01), {
+    draw(div, sliceTraces(data, slice, low + 0.04 * (high - low)), {
       title: { text: `${real}${formatFlops(slice.budget)} FLOPs${pilots}`, font: { size: 14 }, x: 0.02, xanchor: "left" },
       xaxis: { range: [0, 1], title: { text: "update fraction ρ" } },
       yaxis: { range: [low, high], title: { text: label(target) } },
@@ -230,25 +230,28 @@ function drawSimplex(data, setting) {
   });
 }
 
-function drawCurves(data, target) {
-  const shown = data.curves.filter((c) => c.points[target]);
-  const floor = Math.min(...shown.flatMap((c) => c.points[target].flops.filter((x) => x > 0)), data.budget);
+// Of one reward system, or of all where there is one: native rewards of two share no scale.
+function drawCurves(data, target, reward) {
+  const shown = data.curves.filter((c) => c.points[target] && (reward === null || c.reward === reward));
+  const many = shown.length > 40;
+  const spent = (run) => run.grids[run.points[target].grid];
+  const xs = shown.flatMap((run) => spent(run).filter((x) => x > 0));
+  const floor = Math.min(...xs, data.budget);
   const traces = shown.map((run) => {
     const style = look(data.models, run.model);
     const points = run.points[target];
     const ok = run.status === "ok";
     return {
-      x: points.flops.map((x) => Math.max(x, floor / 2)), y: points.value, mode: "lines+markers",
-      line: { color: ok ? style.colour : colour("soft"), width: 1.4, dash: ok ? style.dash : "dot" },
-      marker: { size: 4, symbol: ok ? style.mark : "x", color: ok ? style.colour : colour("soft") }, opacity: 0.85,
-      text: `${label(run.model)}, ρ ${run.shares[1].toFixed(2)}, ${run.reward}<br>${run.id.slice(0, 12)} · ${run.status}`,
+      x: spent(run).map((x) => Math.max(x, floor / 2)), y: points.value, mode: many ? "lines" : "lines+markers",
+      line: { color: ok ? style.colour : colour("soft"), width: many ? 1.1 : 1.4, dash: ok ? style.dash : "dot" },
+      marker: { size: 4, symbol: ok ? style.mark : "x", color: ok ? style.colour : colour("soft") }, opacity: many ? 0.6 : 0.85,
+      text: `${label(run.model)}, ρ ${run.shares[1].toFixed(2)}, ${run.reward}<br>${label(run.id)} · ${run.status}`,
       hovertemplate: "%{text}<br>%{y:.3f} at %{x:.2e} FLOPs<extra></extra>",
     };
   });
-  const xs = shown.flatMap((c) => c.points[target].flops.filter((x) => x > 0));
   draw(document.getElementById("chart-curves"), traces, {
     xaxis: xs.length ? flopsAxis(xs) : { title: { text: "FLOPs" } }, yaxis: { title: { text: label(target) } },
-    annotations: shown.length ? [] : [nothing(`no record has a curve of ${target}`)],
+    annotations: shown.length ? [] : [nothing(`no record${reward === null ? "" : ` under ${reward}`} has a curve of ${target}`)],
   });
 }
 
@@ -269,7 +272,7 @@ function drawCalibration(data, target) {
         type: "data", symmetric: false, array: mine.map((c) => c.hi - c.mean), arrayminus: mine.map((c) => c.mean - c.lo),
         thickness: 1, width: 2, color: colour(ink),
       },
-      text: mine.map((c) => `${label(c.model)}<br>${c.record.slice(0, 12)}`),
+      text: mine.map((c) => `${label(c.model)}<br>${label(c.record)}`),
       hovertemplate: "%{text}<br>predicted %{x:.3f}, measured %{y:.3f}<extra></extra>",
     });
   }

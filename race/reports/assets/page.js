@@ -157,7 +157,7 @@ class WhatIf {
     this.split(plan.shares);
     const percent = (x) => `${three(100 * x)} %`;
     byId("a-shares").textContent = PHASES.map((p) => `${p} ${percent(plan.shares[p])}`).join(", ");
-    const last = plan.last ? ` (+ a last one of ${plan.last} prompts)` : "";
+    const last = plan.last ? ` (+ a last one of ${plan.last} prompt${plan.last === 1 ? "" : "s"})` : "";
     byId("a-recipe").textContent = `${plan.steps.toLocaleString("en-US")} step${plan.steps === 1 ? "" : "s"} of ${variant.prompts} prompts × ${variant.group} rollouts${last}, ${variant.lengths[0]} + ${variant.lengths[1]} tokens, update ratio a = ${three(plan.ratio)}`;
     byId("a-flops").textContent = `${formatFlops(plan.total)} (${three((100 * plan.total) / budget)} % of the budget): ${PHASES.map((p) => `${p} ${formatFlops(plan.flops[p])}`).join(", ")}`;
     const cost = hardwareCost(plan.flops, gpu, count, this.data.hardware);
@@ -238,8 +238,7 @@ function quoted(path) {
 
 // ---------------------------------------------------------------- figures
 
-function legend() {
-  const list = byId("legend");
+function legend(list) {
   list.replaceChildren(...DATA.models.map((model, i) => {
     const item = document.createElement("li");
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
@@ -294,7 +293,8 @@ function figures() {
   drawPanels(DATA, target, byId("panels"));
   drawStar(DATA, target);
   starTable(target);
-  drawCurves(DATA, target);
+  const chooser = byId("curves-reward");
+  drawCurves(DATA, target, chooser === null ? null : chooser.value);
   drawCalibration(DATA, target);
 }
 
@@ -318,8 +318,10 @@ function copyButtons() {
   }
 }
 
-legend();
+document.querySelectorAll(".legend").forEach(legend);
 byId("shown").addEventListener("change", figures);
+const ofCurves = byId("curves-reward");
+if (ofCurves !== null) ofCurves.addEventListener("change", figures);
 const whatIf = DATA.whatif === null ? null : new WhatIf(DATA);
 function everything() {
   figures();
