@@ -43,7 +43,10 @@ def read(stores: list[Path]) -> tuple[list[PilotRecord], Rates | None]:
             rates = Rates.from_dict(pack.rates) if pack.rates else rates
             records = pack.records
         else:
-            records = tuple(Store(path).records().records)
+            loaded = Store(path).records()
+            records = tuple(loaded.records)
+            for problem in loaded.problems:
+                print(f"left out: {problem}", file=sys.stderr)
         found |= {record.id: record for record in records}
     return list(found.values()), rates
 

@@ -23,6 +23,8 @@ class Integrity:
     ----------
     planned, statuses
         Runs by stage, and of those there by health status.
+    foreign
+        Records that no stage knows.
     overruns
         Runs that spent more than their budget.
     least_used, least_used_run
@@ -38,6 +40,7 @@ class Integrity:
     planned: dict[str, int]
     statuses: dict[str, dict[str, int]]
     failed: dict[str, int]
+    foreign: tuple[str, ...]
     overruns: tuple[str, ...]
     least_used: float | None
     least_used_run: str | None
@@ -70,6 +73,7 @@ def check(evidence: StudyRecords, jobs: Path | None = None) -> Integrity:
         planned=evidence.planned(),
         statuses={stage: dict(sorted(count.items())) for stage, count in sorted(statuses.items())},
         failed=dict(Counter(stage for r in evidence.failed for stage in stages_of(r))),
+        foreign=evidence.foreign,
         overruns=tuple(r.id for r in (*runs, *evidence.failed) if r.flops.total > r.spec.budget),
         least_used=used[least] if least else None,
         least_used_run=least,

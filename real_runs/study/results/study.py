@@ -139,6 +139,37 @@ def _replay(evidence: StudyRecords, effort: Effort, told: Callable[[str], None])
     )
 
 
+LEGENDS = {
+    "curves": "Mean ± standard deviation over seeds (runs); bold: best arm of the slice.",
+    "peaks": (
+        "ρ*: vertex of the parabola in logit ρ through the best arm and its neighbours, with a 95 % interval by bootstrap of "
+        "residuals. p(flat): F test that all arms have one mean. “Spans the grid”: the interval holds both ends of the grid, "
+        "so the slice does not say where its optimum is."
+    ),
+    "targets": (
+        "Bootstrapped with each run's targets kept together. Lost: value of the second target at its own best arm minus at "
+        "the first's, on the means (never negative); cross-validated: arms chosen on all seeds but one and judged on that "
+        "one, so that noise averages out."
+    ),
+    "learning": (
+        "Lowest, best and highest ρ of each slice. Gain in the second half: pass@1 at the end minus at half of the FLOPs. "
+        "Silent groups: share of groups whose rewards were all equal. Training − held-out: accuracy on the newest rollouts "
+        "minus held-out pass@1."
+    ),
+    "regimes": (
+        "Pilots are recorded runs stopped near a tenth of the budget, one per setting, and share no run with the truth. "
+        "As good: a regime with a bootstrap probability of at least 0.1. Trials of one slice share their truth, so the "
+        "intervals are for trials, not for slices."
+    ),
+    "calibration": (
+        "Every run predicted from all other settings, with an interval for a single fresh run. z: standardised latent error "
+        "(sd 1 if intervals are right). Noise sd stated / seed sd measured: latent spread between runs of one setting, as "
+        "the surrogate believes and as the runs show. Widened: factor that the surrogate put on its own intervals."
+    ),
+    "prior": "Nothing: no record at all. Base models: told the evaluations before the first step, and nothing else.",
+}
+
+
 def blocks(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Every table with its title, for `page.update`."""
     out = {
@@ -148,7 +179,10 @@ def blocks(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     for target, rows in found["curves"].items():
         out[f"curves {target}"] = (f"IsoFLOP curves: {target}", tables.curves(rows["tuned"], rows["fixed"]))
     both = found["peaks"]
-    out["peaks"] = ("Optimal update fraction, tuned rates", tables.peaks(both["tuned"]))
+    text = tables.peaks(both["tuned"])
+    if found["partial_slices"]:
+        text += f"\n\nLeft out, with fewer than three arms so far: {tables.slices(found['partial_slices'])}."
+    out["peaks"] = ("Optimal update fraction, tuned rates", text)
     out["peaks fixed"] = ("Optimal update fraction, fixed rate", tables.peaks(both["fixed"]))
     away = found["between_rewards"]
     what = "ρ* minus ρ* of sparse"
@@ -160,10 +194,18 @@ def blocks(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     out["tuning"] = ("What tuning the rate moves", moved)
     out["targets"] = ("Do targets disagree?", tables.disagreement(found["disagreement"]))
     out["spending"] = ("Shares and steps at the optimum", tables.spending(found["spending"], found["larger_fewer"]))
-    out["learning"] = ("Ends of the range", tables.learning(found["learning"]["ends"], arms=found["learning"]["arms"]))
+    out["learning"] = (
+        "Ends of the range",
+        tables.learning(found["learning"]["ends"], arms=found["learning"]["arms"]),
+    )
     out["regimes"] = ("Same-regime rate from small pilots", tables_race.same_regime(found["same_regime"]))
     out["ranks"] = ("Regimes leaving one LoRA rank out", tables_race.ranks(found["ranks"]))
     out["calibration"] = ("Surrogate: leaving one setting out", tables_race.calibration(found["calibration"]))
     out["replay"] = ("Planner replay", tables_race.replay(found["replay"]))
     out["prior"] = ("Simulator prior against real runs", tables_race.prior(found["prior"]))
-    return out
+    return {name: (title, _with_legend(name, text)) for name, (title, text) in out.items()}
+
+
+def _with_legend(name: str, text: str) -> str:
+    legend = LEGENDS.get(name.partition(" ")[0])
+    return text if legend is None or text.startswith("Missing") else f"{legend}\n\n{text}"

@@ -19,6 +19,11 @@ def slice_cells(row: Row) -> list[str]:
 SLICE = ["reward", "model", "budget", "rank"]
 
 
+def slices(rows: Sequence[Row]) -> str:
+    """Names of slices in a sentence."""
+    return "; ".join(f"{r['reward']} {r['model']} {format_flops(r['budget'])} rank {r['rank']}" for r in rows)
+
+
 def integrity(found: Row) -> str:
     """Runs by stage and status, and the checks."""
     planned, statuses = found["planned"], found["statuses"]
@@ -40,6 +45,7 @@ def integrity(found: Row) -> str:
     checks: list[list[Any]] = [
         ["runs over their budget", len(found["overruns"])],
         ["least used share of a budget", least],
+        ["records of no stage of the study", len(found["foreign"])],
         ["FLOPs of all runs", format_flops(found["spent"])],
         ["runs whose curves end elsewhere than their FLOPs", len(found["unequal_ends"])],
         ["ledgers read", found["ledgers"]],
