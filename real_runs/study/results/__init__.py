@@ -12,6 +12,8 @@ Everything is computed from records and the study file alone; what is not there 
     calibration  the surrogate against settings that it was not shown
     prior        the simulator against the measurements before any of them is used
     replay       the planner and its peers choosing among recorded runs
+    recorded     runs of a grid handed out as if they were being made
+    tables       all of it as Markdown (`tables_race`: what surrogate and planner make of it; `legends`)
     page         tables between markers on a page that people write on too
     figures      the pictures
     study        all of it in order

@@ -23,6 +23,7 @@ from real_runs.study.results import (
     targets,
 )
 from real_runs.study.results.evidence import StudyRecords, relative
+from real_runs.study.results.legends import LEGENDS
 from real_runs.study.results.response import Response, responses
 
 ASKED = ("native", "pass@1", "judge")
@@ -137,37 +138,6 @@ def _replay(evidence: StudyRecords, effort: Effort, told: Callable[[str], None])
         gp_orders=effort.gp_orders,
         told=told,
     )
-
-
-LEGENDS = {
-    "curves": "Mean ± standard deviation over seeds (runs); bold: best arm of the slice.",
-    "peaks": (
-        "ρ*: vertex of the parabola in logit ρ through the best arm and its neighbours, with a 95 % interval by bootstrap of "
-        "residuals. p(flat): F test that all arms have one mean. “Spans the grid”: the interval holds both ends of the grid, "
-        "so the slice does not say where its optimum is."
-    ),
-    "targets": (
-        "Bootstrapped with each run's targets kept together. Lost: value of the second target at its own best arm minus at "
-        "the first's, on the means (never negative); cross-validated: arms chosen on all seeds but one and judged on that "
-        "one, so that noise averages out."
-    ),
-    "learning": (
-        "Lowest, best and highest ρ of each slice. Gain in the second half: pass@1 at the end minus at half of the FLOPs. "
-        "Silent groups: share of groups whose rewards were all equal. Training − held-out: accuracy on the newest rollouts "
-        "minus held-out pass@1."
-    ),
-    "regimes": (
-        "Pilots are recorded runs stopped near a tenth of the budget, one per setting, and share no run with the truth. "
-        "As good: a regime with a bootstrap probability of at least 0.1. Trials of one slice share their truth, so the "
-        "intervals are for trials, not for slices."
-    ),
-    "calibration": (
-        "Every run predicted from all other settings, with an interval for a single fresh run. z: standardised latent error "
-        "(sd 1 if intervals are right). Noise sd stated / seed sd measured: latent spread between runs of one setting, as "
-        "the surrogate believes and as the runs show. Widened: factor that the surrogate put on its own intervals."
-    ),
-    "prior": "Nothing: no record at all. Base models: told the evaluations before the first step, and nothing else.",
-}
 
 
 def blocks(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
