@@ -377,7 +377,7 @@ class StudyMemory:
         value = trials.value_of(record, self.space.target)
         if value is None:
             return TrialState.FAIL, None
-        return (TrialState.PRUNED if "pruned" in record.health.flags else TrialState.COMPLETE), value
+        return (TrialState.PRUNED if {"pruned", "ended"} & set(record.health.flags) else TrialState.COMPLETE), value
 
     def _shown(self, record: PilotRecord) -> list[tuple[int, float]]:
         curve = record.curves.get(self.space.target)

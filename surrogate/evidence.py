@@ -125,10 +125,11 @@ def gather(records: Sequence[PilotRecord], ladder: Ladder, *, points: int | None
             "simulator is in the prior already"
         )
         kept = measured
-    unhealthy = Counter(r.health.status for r in kept if r.health.status in UNHEALTHY)
+    unhealthy = Counter(_what_became_of(r) for r in kept if r.health.status in UNHEALTHY)
     for status, count in sorted(unhealthy.items()):
         meaning = "counted as a risk" if status in COLLAPSED else "which says nothing about the setting"
-        notes.append(f"{count} of {len(kept)} run(s) {status}: {meaning}, left out of the response")
+        was = "stopped before they had measured anything" if status == "stopped" else status
+        notes.append(f"{count} of {len(kept)} run(s) {was}: {meaning}, left out of the response")
     located = [(r, m) for r in kept if (m := _place(r, ladder, notes)) is not None]
     outcomes = tuple(
         Outcome(m, r, r.health.status in COLLAPSED) for r, m in located if r.health.status != "failed"
@@ -233,6 +234,12 @@ def _falls(runs: Sequence[Run]) -> list[str]:
         + "; look at learning rate, update ratio and reward before a larger run"
         for target, who in sorted(fallen.items())
     ]
+
+
+def _what_became_of(record: PilotRecord) -> str:
+    """The status, but ``stopped`` for a run that was asked to end: it did not fail, somebody had seen enough."""
+    asked = record.health.status == "failed" and bool({"stopped", "pruned", "ended"} & set(record.health.flags))
+    return "stopped" if asked else record.health.status
 
 
 def _at_most(

@@ -22,19 +22,12 @@ PHASES = {"search": "search (rollouts)", "learning": "learning (updates)", "rewa
 LINE_EVERY = 5.0
 
 
-class LiveRun:
-    """A progress callback that shows where a run stands.
+class LiveTable:
+    """A table on a terminal that is redrawn in place, as a context manager: it stays on the screen as it was last."""
 
-    Use it as a context manager: the table stays on the screen as it was last.
-    """
-
-    def __init__(self, spec: PilotSpec, title: str) -> None:
-        self._spec, self._title = spec, title
+    def __init__(self) -> None:
         self._console = console(stderr=True)
-        self._live: Any = None
-        self._last: Progress | None = None
-        self._said: tuple[int, dict[str, float]] | None = None
-        self._told = 0.0
+        self._live: Any = None  # None where stderr is no terminal: then there are plain lines
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -49,7 +42,23 @@ class LiveRun:
     ) -> None:
         if self._live is not None:
             self._live.stop()
-        elif self._last is not None:
+
+
+class LiveRun(LiveTable):
+    """A progress callback that shows where a run stands."""
+
+    def __init__(self, spec: PilotSpec, title: str) -> None:
+        super().__init__()
+        self._spec, self._title = spec, title
+        self._last: Progress | None = None
+        self._said: tuple[int, dict[str, float]] | None = None
+        self._told = 0.0
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if self._live is None and self._last is not None:
             self._say(self._last)
 
     @property
@@ -84,7 +93,7 @@ class LiveRun:
         shares = ", ".join(f"{name} {progress.flops[name] / max(total, 1):.0%}" for name in PHASES)
         parts = [f"step {progress.step}", f"{total / progress.budget:.0%} of the budget ({shares})"]
         parts += [f"{name} {value}" for name, value in self._numbers(progress)]
-        print("  ".join([*parts, f"ETA {_clock(progress.eta)}"]), file=sys.stderr, flush=True)
+        print("  ".join([*parts, f"ETA {clock(progress.eta)}"]), file=sys.stderr, flush=True)
 
     def _numbers(self, progress: Progress) -> list[tuple[str, str]]:
         kl = f"{progress.metrics.get('kl', 0.0):.4f}" if self._spec.recipe.kl else "off"
@@ -111,7 +120,7 @@ class LiveRun:
         rows.add_row("total", format_flops(total), f"{total / progress.budget:.1%} of budget")
         return Group(
             rows,
-            facts(("step", f"{progress.step}"), *self._numbers(progress), ("ETA", _clock(progress.eta))),
+            facts(("step", f"{progress.step}"), *self._numbers(progress), ("ETA", clock(progress.eta))),
         )
 
 
@@ -119,7 +128,8 @@ def _total(progress: Progress) -> int:
     return sum(progress.flops[phase] for phase in PHASES)
 
 
-def _clock(seconds: float | None) -> str:
+def clock(seconds: float | None) -> str:
+    """Hours, minutes and seconds, or ``?``."""
     if seconds is None:
         return "?"
     minutes, rest = divmod(round(seconds), 60)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from planner import Decision, Planner
     from planner.memory import StudyMemory
+    from race.records import PilotRecord
     from race.store import Store
     from real_runs.loop import Ending, LoopFolder
 
@@ -62,9 +63,18 @@ def _run(memory: StudyMemory, pilot: Any, targets: tuple[str, ...]) -> dict[str,
         "budget": spec.budget,
         "spent": pilot.charged,
         "status": pilot.state if record is None else record.health.status,
+        "ended": pilot.state if record is None else _how_it_ended(record),
         "reason": "" if record is None else record.health.reason,
         "values": {t: curves[t].value[-1] for t in targets if t in curves},
     }
+
+
+def _how_it_ended(record: PilotRecord) -> str:
+    """The status, in another word for a pilot that was asked to end: neither did it fail nor take too long."""
+    for flag, word in (("pruned", "pruned"), ("ended", "stopped"), ("stopped", "stopped")):
+        if flag in record.health.flags and record.health.status in ("failed", "timeout"):
+            return word
+    return record.health.status
 
 
 def render(console: Console, data: dict[str, Any]) -> None:
@@ -78,7 +88,7 @@ def render(console: Console, data: dict[str, Any]) -> None:
         value = run["values"].get(data["target"])
         rows.add_row(
             str(run["number"]), run["model"], f"{run['rho']:.2f}", format_flops(run["spent"]) if run["spent"] else "0",
-            run["status"], "-" if value is None else f"{value:.3f}",
+            run["ended"], "-" if value is None else f"{value:.3f}",
         )  # fmt: skip
     console.print(rows)
     spent, budget = data["pilot_flops"]["spent"], data["pilot_flops"]["budget"]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from race.cli.live import _clock
-from race.cli.output import console, facts, odds_of, table
+from race.cli.live import LiveTable, clock
+from race.cli.output import facts, odds_of, table
 
 if TYPE_CHECKING:
     from real_runs.loop import LoopState
@@ -18,31 +17,16 @@ DRAW_EVERY = 0.5
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
-class LoopView:
+class LoopView(LiveTable):
     """What `real_runs.loop.Loop` is given as ``watch`` and ``tell``."""
 
     def __init__(self, title: str, history: list[tuple[float, float]] | None = None) -> None:
+        super().__init__()
         self._title = title
-        self._console = console(stderr=True)
-        self._live: Any = None
         self._told = 0.0
         self._said: tuple[int, ...] = ()
         # (spent FLOPs, probability of the most probable regime) after each pilot
         self._path: list[tuple[float, float]] = list(history or [])
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            from rich.live import Live
-
-            self._live = Live(console=self._console, auto_refresh=False)
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def tell(self, line: str) -> None:
         """A line for people."""
@@ -73,7 +57,7 @@ class LoopView:
             f"{state.spent / state.budget:.0%} of the pilot budget",
             odds_of(_odds(state)),
             f"{state.decision.model} at rho {state.decision.rho.mean:.2f}",
-            "ending" if state.ending is not None else f"ETA {_clock(state.eta)}",
+            "ending" if state.ending is not None else f"ETA {clock(state.eta)}",
         ]
         print("  ".join(parts), file=sys.stderr, flush=True)
 
@@ -99,7 +83,7 @@ class LoopView:
             ("regime", odds_of(_odds(state))),
             ("certainty", f"{_spark(self._path)}  over FLOPs spent"),
             ("best so far", f"{state.decision.model} at rho {state.decision.rho.mean:.2f}"),
-            ("ETA", "ending: " + state.ending.reason if state.ending else f"at most {_clock(state.eta)}"),
+            ("ETA", "ending: " + state.ending.reason if state.ending else f"at most {clock(state.eta)}"),
         )
         return Group(rows, known)
 

@@ -19,12 +19,10 @@ What every implementation keeps, and the contract tests check for all of them:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from race.errors import InvalidInput
 from race.records import Curve, PilotRecord, PilotSpec
@@ -84,19 +82,7 @@ class Outcome:
     @property
     def spent(self) -> int | float:
         """FLOPs to charge for this job: those of the record, and the work that crashes made it do again."""
-        return self.record.flops.total + lost_flops(self.record)
-
-
-def lost_flops(record: PilotRecord) -> int | float:
-    """FLOPs that a run spent beside its budget on work that was lost in crashes (``provenance.lost_flops``).
-
-    A failed record has them inside ``flops`` already and says 0 here.
-    """
-    lost: Any = record.provenance.get("lost_flops")
-    if not isinstance(lost, Mapping):
-        return 0
-    found = [lost.get(phase, 0) for phase in ("search", "learning", "reward")]
-    return sum(n for n in found if isinstance(n, (int, float)) and not isinstance(n, bool) and 0 <= n < inf)
+        return self.record.spent
 
 
 def first_target(job: Job) -> str:

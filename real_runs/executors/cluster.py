@@ -25,6 +25,7 @@ from typing import Any, Self
 from race.errors import CannotDo, InvalidInput
 from race.records import Curve, Evidence, PilotRecord
 from real_runs.executors._base import Job, Outcome
+from real_runs.executors.bookkeeping import Queue
 from real_runs.executors.folder import JobFolder
 from real_runs.executors.launcher import interrupts_deferred
 from real_runs.executors.limits import Limits
@@ -50,7 +51,7 @@ class _Task:
     kill_at: float | None = None
 
 
-class RayExecutor:
+class RayExecutor(Queue[_Task]):
     """See the module's text and `real_runs.executors._base.Executor`.
 
     Parameters
@@ -93,14 +94,13 @@ class RayExecutor:
                 raise InvalidInput(f"executor.{what}: found {value!r}; allowed is a number from 0 to 1e6")
         if slots is not None and (isinstance(slots, bool) or not isinstance(slots, int) or slots < 1):
             raise InvalidInput(f"slots: found {slots!r}; allowed is a whole number from 1")
+        super().__init__()
         self.slots = slots or 1
         self.limits = limits or Limits(retries=2)
         self._address, self._fixed_slots = address, slots
         self._demand = {"CPU": float(cpus), "GPU": float(gpus), **dict(resources or {})}
         self._evidence: Evidence = evidence
         self._how = json.dumps(self._inner(command, config, arguments, threads, env, warm, evidence, cwd))
-        self._tasks: dict[str, _Task] = {}
-        self._done: list[Outcome] = []
         self._ray: Any = None
         self._ours = False
         self._mailbox: Any = None
@@ -147,49 +147,12 @@ class RayExecutor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            for job in reversed(self.running()):
-                self.stop(job, reason="the executor was closed")
-            end = time.monotonic() + self.limits.grace + _MARGIN
-            while self._tasks and time.monotonic() < end:
-                self.wait(0.5)
+            self._wind_down(self.limits.grace + _MARGIN)
         finally:
             for task in self._tasks.values():
                 self._cancel(task, force=True)
             self._tasks.clear()
             self._disconnect()
-
-    def submit(self, job: Job) -> None:
-        """See `Executor.submit`."""
-        if job.id in self._tasks:
-            raise InvalidInput(
-                f"job.id: {job.id!r} is running already; allowed is one job of an id at a time"
-            )
-        folder = JobFolder.of(job)
-        finished = folder.prepare(job)
-        if finished is not None:
-            self._done.append(Outcome(job, finished, 0.0, 0))
-            return
-        self._tasks[job.id] = _Task(job, folder)
-        self._start_waiting()
-
-    def wait(self, timeout: float | None) -> list[Outcome]:
-        """See `Executor.wait`."""
-        end = None if timeout is None else time.monotonic() + timeout
-        block = 0.0
-        while True:
-            self._look(block)
-            with interrupts_deferred():
-                if self._done:
-                    outcomes, self._done = self._done, []
-                    return outcomes
-            now = time.monotonic()
-            if not self._tasks or (end is not None and now >= end):
-                return []
-            block = 1.0 if end is None else min(1.0, end - now)
-
-    def running(self) -> list[Job]:
-        """See `Executor.running`."""
-        return [task.job for task in self._tasks.values()]
 
     def progress(self, job: Job) -> float | None:
         """See `Executor.progress`."""
@@ -218,7 +181,10 @@ class RayExecutor:
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
-    def _start_waiting(self) -> None:
+    def _accept(self, job: Job, folder: JobFolder) -> _Task:
+        return _Task(job, folder)
+
+    def _begin(self) -> None:
         now = time.monotonic()
         busy = sum(task.ref is not None for task in self._tasks.values())
         for task in self._tasks.values():
@@ -239,7 +205,7 @@ class RayExecutor:
         task.ref = remote.remote(json.dumps(job), self._how, self._mailbox)
 
     def _look(self, block: float) -> None:
-        """Take in what has ended, waiting up to ``block`` seconds for it, and start what has room."""
+        block = min(block, 1.0)
         by_ref = {task.ref: task for task in self._tasks.values() if task.ref is not None}
         try:
             ready = self._ray.wait(list(by_ref), num_returns=1, timeout=block)[0] if by_ref else []
@@ -256,7 +222,7 @@ class RayExecutor:
                 if task.ref is not None and task.kill_at is not None and now >= task.kill_at:
                     task.kill_at = None
                     self._cancel(task, force=True)
-            self._start_waiting()
+            self._begin()
 
     def _ended(self, task: _Task) -> None:
         ref, task.ref = task.ref, None

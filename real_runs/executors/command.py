@@ -23,6 +23,7 @@ from typing import Self
 from race.errors import CannotDo, InvalidInput
 from race.records import Curve, Evidence, PilotRecord, Status
 from real_runs.executors._base import Job, Outcome, first_target
+from real_runs.executors.bookkeeping import Queue
 from real_runs.executors.folder import JobFolder
 from real_runs.executors.launcher import Command, Event, Launcher, interrupts_deferred
 from real_runs.executors.limits import HOPELESS_CODES, Limits
@@ -50,7 +51,7 @@ class _Task:
     asked: tuple[Status, str, str] | None = None  # status, reason and flag of an end that we brought about
 
 
-class CommandExecutor:
+class CommandExecutor(Queue[_Task]):
     """See the module's text and `real_runs.executors._base.Executor`.
 
     Parameters
@@ -90,16 +91,14 @@ class CommandExecutor:
     ) -> None:
         if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= 10_000:
             raise InvalidInput(f"slots: found {slots!r}; allowed is a whole number from 1 to 10000")
-        self.name, self.slots = name, slots
+        super().__init__()
+        self.name, self.slots, self.ours = name, slots, ours
         self.limits = limits or Limits()
         self._command = parse_command(command)
         self._env, self._per_slot = dict(env or {}), tuple(per_slot)
         self._evidence: Evidence = evidence
-        self._ours = ours
         self._cwd = cwd
         self._launcher = Launcher(modules=warm, env=self._env, grace=self.limits.grace)
-        self._tasks: dict[str, _Task] = {}
-        self._done: list[Outcome] = []
         self._free = list(range(slots - 1, -1, -1))
 
     # -- the contract ----------------------------------------------------------------------------------------------
@@ -112,52 +111,12 @@ class CommandExecutor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            for job in reversed(self.running()):  # those that wait must not start when a slot becomes free
-                self.stop(job, reason="the executor was closed")
-            end = time.monotonic() + self.limits.grace
-            while self._tasks and time.monotonic() < end:
-                self.wait(0.5)
+            self._wind_down(self.limits.grace)
         finally:
             # Also when Ctrl-C comes again: hanging up ends whatever is left.
             self._launcher.close()
             self._tasks.clear()
             self._free = list(range(self.slots - 1, -1, -1))
-
-    def submit(self, job: Job) -> None:
-        """See `Executor.submit`."""
-        if job.id in self._tasks:
-            raise InvalidInput(
-                f"job.id: {job.id!r} is running already; allowed is one job of an id at a time"
-            )
-        folder = JobFolder.of(job)
-        finished = folder.prepare(job, ours=self._ours)
-        with interrupts_deferred():
-            if finished is not None:
-                self._done.append(Outcome(job, finished, 0.0, 0))
-                return
-            self._tasks[job.id] = _Task(job, folder)
-            self._advance()
-
-    def wait(self, timeout: float | None) -> list[Outcome]:
-        """See `Executor.wait`."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while True:
-            with interrupts_deferred():
-                self._advance()
-                if self._done:
-                    outcomes, self._done = self._done, []
-                    return outcomes
-            now = time.monotonic()
-            if not self._tasks or (end is not None and now >= end):
-                return []
-            waits = [self._next_deadline() - now]
-            if end is not None:
-                waits.append(end - now)
-            self._launcher.block(min(waits))
-
-    def running(self) -> list[Job]:
-        """See `Executor.running`."""
-        return [task.job for task in self._tasks.values()]
 
     def progress(self, job: Job) -> float | None:
         """See `Executor.progress`."""
@@ -185,6 +144,18 @@ class CommandExecutor:
         self._per_slot = tuple(per_slot)
 
     # -- what it goes through --------------------------------------------------------------------------------------
+
+    def _accept(self, job: Job, folder: JobFolder) -> _Task:
+        return _Task(job, folder)
+
+    def _begin(self) -> None:
+        self._advance()
+
+    def _look(self, block: float) -> None:
+        if block:
+            self._launcher.block(min(block, max(0.0, self._next_deadline() - time.monotonic())))
+        with interrupts_deferred():
+            self._advance()
 
     def _advance(self) -> None:
         """Take in what happened and do what is due. Never waits."""

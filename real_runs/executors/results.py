@@ -15,7 +15,7 @@ from race.errors import InvalidInput, RaceError
 from race.flops import Architecture
 from race.records import SCHEMA, Curve, Evidence, Health, PilotRecord, Status
 from race.units import format_flops
-from real_runs.executors._base import Job, lost_flops
+from real_runs.executors._base import Job
 from real_runs.executors.folder import JobFolder, difference
 from real_runs.executors.readings import PHASES, bill, readings_of
 
@@ -119,7 +119,7 @@ def broken_record(
 
 def charged(record: PilotRecord, job: Job, attempts: int) -> PilotRecord:
     """With what crashes made the job do again, where the runner does not say so itself."""
-    if attempts < 2 or lost_flops(record):
+    if attempts < 2 or record.spent > record.flops.total:
         return record
     spent, known = bill(JobFolder.of(job), planned_shares(job))
     lost = {phase: max(0, getattr(spent, phase) - getattr(record.flops, phase)) for phase in PHASES}

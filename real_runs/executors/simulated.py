@@ -24,6 +24,7 @@ from race.records import Curve, PilotRecord, PilotSpec
 from race.simulator import Worlds, run_world
 from race.simulator.worlds import world
 from real_runs.executors._base import Job, Outcome, first_target
+from real_runs.executors.bookkeeping import Queue
 from real_runs.executors.folder import JobFolder
 from real_runs.executors.launcher import interrupts_deferred
 from real_runs.executors.readings import PHASES
@@ -58,7 +59,7 @@ class _Task:
     stopped: str | None = None
 
 
-class SimulatorExecutor:
+class SimulatorExecutor(Queue[_Task]):
     """See `real_runs.executors._base.Executor`.
 
     Parameters
@@ -76,10 +77,9 @@ class SimulatorExecutor:
             raise InvalidInput(f"slots: found {slots!r}; allowed is a whole number from 1")
         if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay <= 1e6:
             raise InvalidInput(f"delay: found {delay!r}; allowed is a number of seconds from 0 to 1e6")
+        super().__init__()
         self.slots, self._delay = slots, delay
         self._world = named_world(world) if isinstance(world, str) else world
-        self._tasks: dict[str, _Task] = {}
-        self._done: list[Outcome] = []
 
     def __enter__(self) -> Self:
         return self
@@ -88,41 +88,6 @@ class SimulatorExecutor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._tasks.clear()
-
-    def submit(self, job: Job) -> None:
-        """See `Executor.submit`."""
-        if job.id in self._tasks:
-            raise InvalidInput(
-                f"job.id: {job.id!r} is running already; allowed is one job of an id at a time"
-            )
-        folder = JobFolder.of(job)
-        finished = folder.prepare(job)
-        if finished is not None:
-            self._done.append(Outcome(job, finished, 0.0, 0))
-            return
-        with interrupts_deferred():
-            self._tasks[job.id] = _Task(job, folder)
-            self._begin()
-
-    def wait(self, timeout: float | None) -> list[Outcome]:
-        """See `Executor.wait`."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while True:
-            with interrupts_deferred():
-                self._advance()
-                if self._done:
-                    outcomes, self._done = self._done, []
-                    return outcomes
-            now = time.monotonic()
-            if not self._tasks or (end is not None and now >= end):
-                return []
-            started = [task.started for task in self._tasks.values() if task.started is not None]
-            due = min(started) + self._delay
-            time.sleep(max(0.0, min(due, end if end is not None else due) - now))
-
-    def running(self) -> list[Job]:
-        """See `Executor.running`."""
-        return [task.job for task in self._tasks.values()]
 
     def progress(self, job: Job) -> float | None:
         """See `Executor.progress`."""
@@ -140,6 +105,16 @@ class SimulatorExecutor:
         task = self._tasks.get(job.id)
         if task is not None and task.stopped is None:
             task.stopped = reason
+
+    def _accept(self, job: Job, folder: JobFolder) -> _Task:
+        return _Task(job, folder)
+
+    def _look(self, block: float) -> None:
+        started = [task.started for task in self._tasks.values() if task.started is not None]
+        if block and started:
+            time.sleep(min(block, max(0.0, min(started) + self._delay - time.monotonic())))
+        with interrupts_deferred():
+            self._advance()
 
     def _begin(self) -> None:
         free = self.slots - sum(task.started is not None for task in self._tasks.values())

@@ -40,6 +40,9 @@ from real_runs.loop.state import Ending, LoopOptions, LoopState
 
 T = TypeVar("T")
 
+# Flags of pilots that were asked to end: alone, or because the loop did.
+PRUNED, ENDED = "pruned", "ended"
+
 
 class Loop:
     """Runs one planner's pilots through one executor.
@@ -78,7 +81,8 @@ class Loop:
         self._tell = tell or (lambda line: None)
         self._leases = Watch(ttl=self.options.ttl)
         self._claims: dict[str, Claim] = {}
-        self._pruned: dict[str, str] = {}
+        # Pilots that were asked to end: the flag and the reason of each.
+        self._stopped: dict[str, tuple[str, str]] = {}
         self._failures: list[str] = []
         self._tries: dict[str, int] = {}
         self._checks = PruneChecks(planner, executor) if self.options.prune else None
@@ -220,17 +224,17 @@ class Loop:
             record = charged(record, outcome.job, max(2, outcome.attempts))
         if "flops-unknown" in record.health.flags and exit_code(record) not in HOPELESS_CODES:
             record = charged_in_full(record)
-        reason = self._pruned.pop(outcome.job.id, None)
-        if reason is not None and "stopped" in record.health.flags:
+        asked = self._stopped.pop(outcome.job.id, None)
+        if asked is not None and "stopped" in record.health.flags:
             flags = tuple(flag for flag in record.health.flags if flag != "stopped")
-            health = replace(record.health, reason=f"pruned: {reason}", flags=(*flags, "pruned"))
+            health = replace(record.health, reason=": ".join(asked), flags=(*flags, asked[0]))
             record = replace(record, health=health)
         if not self._study(partial(self.memory.finish, claim, record, self.owner)):
             return
         self._add(record)
-        empty = record.health.status in ("failed", "timeout") and "pruned" not in record.health.flags
+        empty = record.health.status in ("failed", "timeout") and not {PRUNED, ENDED} & set(record.health.flags)
         self._failures = [*self._failures, record.health.reason] if empty and not record.curves else []
-        if record.health.status != "ok" and reason is None:
+        if record.health.status != "ok" and asked is None:
             self._tell(f"pilot {claim.number} {record.health.status}: {record.health.reason}")
 
     def _retried(self, claim: Claim, outcome: Outcome) -> bool:
@@ -308,18 +312,18 @@ class Loop:
     def _prune(self, progress: Progress) -> None:
         if self._checks is None:
             return
-        running = [job for job in self.executor.running() if job.id not in self._pruned]
+        running = [job for job in self.executor.running() if job.id not in self._stopped]
         found = self._checks.look(running, progress)
         if found is not None:
-            self._stop(found[0], found[1].reason)
+            self._stop(found[0], PRUNED, found[1].reason)
 
     def _stop_all(self, ending: Ending) -> None:
         for job in reversed(self.executor.running()):  # those that wait must not start when a slot becomes free
-            self._stop(job, ending.reason)
+            self._stop(job, ENDED, ending.reason)
 
-    def _stop(self, job: Job, reason: str) -> None:
-        if job.id not in self._pruned:
-            self._pruned[job.id] = reason
+    def _stop(self, job: Job, flag: str, reason: str) -> None:
+        if job.id not in self._stopped:
+            self._stopped[job.id] = flag, reason
             self.executor.stop(job, reason=reason)
 
     # -- leases ------------------------------------------------------------------------------------------------------
@@ -332,9 +336,9 @@ class Loop:
         mine = self._study(lambda: self.memory.renew(self.owner))
         for job in self.executor.running():
             claim = self._claims[job.id]
-            if claim.number not in mine and job.id not in self._pruned:
+            if claim.number not in mine and job.id not in self._stopped:
                 self._tell(f"pilot {claim.number} is run by another loop now: this one was out of touch for too long")
-                self._stop(job, "another loop has taken it over")
+                self._stop(job, ENDED, "another loop has taken it over")
 
     def _release(self) -> None:
         try:
