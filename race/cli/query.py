@@ -101,6 +101,7 @@ def query(
     data: dict[str, Any] = {
         "budget": flops,
         "reward": template.reward,
+        "reward_model": template.reward_model,
         "target": targets[0],
         "setting": _describe(asked),
         "recipe": plan.to_dict(),
@@ -124,7 +125,8 @@ def query(
     if len(targets) > 1:
         data["targets"] = {name: question.trade_off(asked, name) for name in targets}
     if change_mind:
-        data["change_mind"] = question.minds(pilot_flops(pilot_budget, flops))
+        data["pilot_budget"] = pilot_flops(pilot_budget, flops)
+        data["change_mind"] = question.minds(data["pilot_budget"])
     data["sentences"] = sentences(data)
     emit(data, as_json, lambda console: render_query(console, data, found.words))
     for problem in found.problems:
@@ -177,17 +179,22 @@ class Question:
             return []
         rows = Settings.build([asked, *others])
         draws = self.surrogate.sample(rows, self.targets[0], draws=DRAWS, seed=self.seed)
-        return [
-            {
-                **_describe(row),
-                "reward": row[1].reward,
-                "budget": row[2],
-                "value": self.value(row, self.targets[0]),
-                "difference": _summary(draws[:, i] - draws[:, 0]),
-                "probability_better": _better(draws[:, i] - draws[:, 0]),
-            }
-            for i, row in enumerate(others, start=1)
-        ]
+        here = self.value(asked, self.targets[0])["mean"]
+        out = []
+        for i, row in enumerate(others, start=1):
+            value, gap = self.value(row, self.targets[0]), draws[:, i] - draws[:, 0]
+            out.append(
+                {
+                    **_describe(row),
+                    "reward": row[1].reward,
+                    "reward_model": row[1].reward_model,
+                    "budget": row[2],
+                    "value": value,
+                    "difference": _around(value["mean"] - here, _summary(gap)),
+                    "probability_better": _better(gap),
+                }
+            )
+        return out
 
     def argmax(self, best: Optimum) -> list[dict[str, Any]]:
         """The best setting of every model, the best of all first."""
@@ -316,6 +323,11 @@ def _better(difference: Any) -> float:
 
     tie = np.abs(difference) < 1e-4
     return float(np.mean(np.where(tie, 0.5, difference > 0)))
+
+
+def _around(mean: float, spread: dict[str, float]) -> dict[str, float]:
+    """The exact difference of two values, with the interval of their joint draws: three printed numbers that add up."""
+    return {"mean": mean, "lo": min(spread["lo"], mean), "hi": max(spread["hi"], mean)}
 
 
 def _summary(draws: Any) -> dict[str, float]:

@@ -74,6 +74,8 @@ def _compare(console: Console, data: Mapping[str, Any]) -> None:
         name = f"{other['model']}@{other['rho']:.2f}"
         if other["reward"] != data["reward"]:
             name += f", {other['reward']}"
+        if _scored_otherwise(other, data):
+            name += f", {other['reward_model']}"
         if other["budget"] != data["budget"]:
             name += f", {format_flops(other['budget'])}"
         rows.add_row(
@@ -154,7 +156,7 @@ def sentences(data: Mapping[str, Any]) -> list[str]:
         )
     out += _trade_offs(data.get("targets", {}), this)
     if "change_mind" in data:
-        out.append(_mind_sentence(data["change_mind"], target))
+        out.append(_mind_sentence(data["change_mind"], target, data["pilot_budget"]))
     return out
 
 
@@ -165,9 +167,16 @@ def _named(other: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     said = f"{other['model']} at rho {other['rho']:.2f}"
     if other["reward"] != data["reward"]:
         said += f" with reward {other['reward']}"
+    if _scored_otherwise(other, data):
+        said += f" scored by {other['reward_model']}"
     if other["budget"] != data["budget"]:
         said += f" for {format_flops(other['budget'])} FLOPs"
     return said
+
+
+def _scored_otherwise(other: Mapping[str, Any], data: Mapping[str, Any]) -> bool:
+    """Whether a compared setting has a reward model that the question does not have."""
+    return other["reward_model"] is not None and other["reward_model"] != data["reward_model"]
 
 
 def _trade_offs(targets: Mapping[str, Any], this: str) -> list[str]:
@@ -184,11 +193,13 @@ def _trade_offs(targets: Mapping[str, Any], this: str) -> list[str]:
     return out
 
 
-def _mind_sentence(minds: list[dict[str, Any]], target: str) -> str:
+def _mind_sentence(minds: list[dict[str, Any]], target: str, pilots: int) -> str:
     from race.reports.words import would_flip
+    from race.units import format_flops
 
+    most = f"the pilot budget of {format_flops(pilots)} FLOPs"
     if not minds:
-        return "The pilot budget pays for no pilot, so nothing can change the decision."
+        return f"{most[0].upper()}{most[1:]} pays for no pilot, so nothing can change the decision."
     if minds[0]["probability"] < 0.005:
-        return "No single pilot within the pilot budget would change the decision."
+        return f"No single pilot within {most} would change the decision."
     return would_flip(minds[0], target)
