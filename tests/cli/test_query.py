@@ -109,3 +109,13 @@ def test_people_get_tables_and_sentences_within_eighty_columns(race: Race, saved
     assert max(len(line) for line in shown.out.splitlines()) <= 80
     assert "is expected to reach native" in " ".join(shown.out.split())
     assert "\x1b" not in shown.out
+
+
+def test_numbers_of_a_comparison_add_up_and_say_what_differs(race: Race, saved: Path) -> None:
+    other = "Qwen2.5-3B-Instruct@0.5,reward-model=Qwen2.5-PRM-0.5B"
+    said = race("query", saved, *BUDGET, "--compare", other, "--change-mind", "--json").json
+    gap = said["compare"][0]["difference"]
+    assert gap["mean"] == pytest.approx(said["compare"][0]["value"]["mean"] - said["value"]["mean"])
+    assert gap["lo"] <= gap["mean"] <= gap["hi"]
+    assert "Qwen2.5-3B-Instruct at rho 0.50 scored by Qwen2.5-PRM-0.5B beats" in " ".join(said["sentences"])
+    assert said["pilot_budget"] == 10**19
