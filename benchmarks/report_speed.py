@@ -1,7 +1,7 @@
 """What a report takes: seconds to build by number of records, bytes of the page, milliseconds of a what-if.
 
-    OMP_NUM_THREADS=1 python benchmarks/report_speed.py            # 1, 12, 100, 500 records
-    OMP_NUM_THREADS=1 python benchmarks/report_speed.py 5000
+    python benchmarks/report_speed.py            # 1, 12, 100, 500 records
+    python benchmarks/report_speed.py 5000
 
 Records are simulated pilots of the default ladder with three targets each. Building is timed in a process of its own,
 start-up and writing included, as CPU seconds and on the clock: beside other work the clock says little. What-ifs are
