@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.acquisition import MAX_DOUBT, WORTH, Beliefs, expected_gain, gain_per_flop, score
+from planner.acquisition import (
+    MAX_DOUBT,
+    WORTH,
+    Beliefs,
+    Scores,
+    expected_gain,
+    gain_per_flop,
+    score,
+    together,
+)
 
 
 def beliefs(mean: list[float], cov: np.ndarray, noise: list[float]) -> Beliefs:
@@ -81,3 +90,12 @@ def test_repetition_lets_a_weak_cheap_pilot_count() -> None:
     repeated, _ = gain_per_flop(weak, np.array([1.0]), 8.0)
     assert alone[0] == pytest.approx(single[0])
     assert repeated[0] > 2 * alone[0]
+
+
+def test_gains_of_several_targets_are_summed_as_shares_of_their_ranges() -> None:
+    first = Scores(np.array([0.3, 0.2, 0.0]), np.zeros(3), 1.0, 0.1)
+    second = Scores(np.array([0.0, 2.0, 2.5]), np.zeros(3), 1.0, 1.0)
+    assert together([first]).argmax() == 0
+    assert np.allclose(together([first, second]), [3.0, 4.0, 2.5])
+    flat = Scores(np.array([1e-9, 0.0, 0.0]), np.zeros(3), 16.0, 0.0)
+    assert together([flat, second]).argmax() == 2

@@ -15,7 +15,7 @@ from race.ladders import Ladder
 from race.records import Health, PilotRecord, PilotSpec
 from race.simulator import Worlds, run_world
 from race.store import Store
-from tests.planner.conftest import World
+from tests.planner.conftest import World, bump_world
 
 NEVER = StoppingRule(certainty=1.0, min_pilots=10**6)
 
@@ -289,3 +289,22 @@ def test_evidence_that_is_no_record_is_named(rungs: Ladder, records: Any) -> Non
 def test_a_world_that_returns_no_record_is_named(rungs: Ladder, outcome: Any) -> None:
     with pytest.raises(InvalidInput, match="record: found"):
         Planner(rungs, budget="1e19", reward="sparse").run(lambda spec: outcome)
+
+
+def test_a_pilot_is_chosen_for_all_targets(rungs: Ladder, bump: World) -> None:
+    """A second target whose optimum lies elsewhere moves the choice, whichever of the two comes first."""
+    elsewhere = bump_world(rungs, best=0.2, gain=0.5)
+    both = Planner(rungs, budget="1e19", reward="prm", target=["native", "judge"], rule=NEVER)
+    for _ in range(3):
+        spec = both.ask()
+        record = bump(spec)
+        judged = {"native": record.curves["native"], "judge": elsewhere(spec).curves["judge"]}
+        both.tell(spec, replace(record, curves=judged))
+    chosen = {}
+    for targets in (["native"], ["judge"], ["native", "judge"], ["judge", "native"]):
+        planner = Planner(
+            rungs, budget="1e19", reward="prm", target=targets, rule=NEVER, records=both.progress.records
+        )
+        chosen[tuple(targets)] = planner.proposer.propose(planner.progress).cell
+    assert chosen["native", "judge"] == chosen["judge", "native"]
+    assert chosen["native",] != chosen["judge",]
