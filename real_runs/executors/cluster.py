@@ -28,7 +28,7 @@ from real_runs.executors._base import Job, Outcome
 from real_runs.executors.bookkeeping import Queue
 from real_runs.executors.folder import JobFolder
 from real_runs.executors.launcher import interrupts_deferred
-from real_runs.executors.limits import Limits
+from real_runs.executors.limits import WORKER_LOST, Limits
 from real_runs.executors.local import run_command
 from real_runs.executors.results import broken_record
 from real_runs.executors.template import parse_command
@@ -235,7 +235,7 @@ class RayExecutor(Queue[_Task]):
         except self._ray.exceptions.RayError as error:
             task.attempts += 1
             if task.stopped is not None or task.attempts > self.limits.retries:
-                self._conclude_broken(task, _in_words(error))
+                self._conclude_broken(task, _in_words(error), WORKER_LOST)
             else:
                 task.not_before = time.monotonic() + self.limits.retry_wait * 2 ** min(task.attempts - 1, 20)
         else:
@@ -243,8 +243,7 @@ class RayExecutor(Queue[_Task]):
             record = PilotRecord.from_dict(told["record"])
             self._conclude(task, record)
 
-    def _conclude_broken(self, task: _Task, reason: str = "") -> None:
-        flags: tuple[str, ...] = ()
+    def _conclude_broken(self, task: _Task, reason: str = "", *flags: str) -> None:
         if task.stopped is not None:
             reason, flags = f"stopped: {task.stopped}", ("stopped",)
         record = broken_record(

@@ -9,6 +9,8 @@ from race.errors import InvalidInput
 
 # What shells and command lines agree on: used wrongly, cannot be executed, not found. Trying again cannot help.
 HOPELESS_CODES = (2, 126, 127)
+# Flag of a record whose process or node died under it, where nobody saw an exit code: a crash like any other.
+WORKER_LOST = "worker-lost"
 
 
 @dataclass(frozen=True)

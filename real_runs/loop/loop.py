@@ -31,7 +31,7 @@ from race.errors import CannotDo, InvalidInput, RaceError
 from race.records import PilotRecord
 from race.store import Store
 from real_runs.executors._base import Executor, Job, Outcome
-from real_runs.executors.command import HOPELESS_CODES
+from real_runs.executors.limits import HOPELESS_CODES, WORKER_LOST
 from real_runs.executors.results import broken_record, charged
 from real_runs.loop.charging import charged_in_full, exit_code, spent_before
 from real_runs.loop.folder import LoopFolder
@@ -241,7 +241,9 @@ class Loop:
         """Start a pilot again whose runner crashed, as often as allowed."""
         record = outcome.record
         # 0 is a runner that ended well and left garbage; stopped and timed-out ones have had their chance.
-        crashed = record.health.status == "failed" and exit_code(record) not in (0, None, *HOPELESS_CODES)
+        crashed = record.health.status == "failed" and (
+            exit_code(record) not in (0, None, *HOPELESS_CODES) or WORKER_LOST in record.health.flags
+        )
         tries = self._tries.get(claim.job, 0)
         if not crashed or tries >= self.options.retries or set(record.health.flags) & {"stopped", "timed-out"}:
             return False
