@@ -31,6 +31,7 @@ LEVEL = 0.9
 DRAWS = 2000
 EDGE = 0.2
 RISKY = 0.1
+NEARLY = 0.9  # runs end a step short of their budget
 FAR = 10.0  # times its largest run: beyond that, what a model reaches is called extrapolated
 DIAGNOSTIC = (
     "RACE is a diagnostic: it says where the optimum is likely to lie, it does not promise a better "
@@ -265,7 +266,7 @@ def decide(
 
 def _extrapolation(model: str, budget: float, largest: float) -> list[str]:
     """What is said where no run of the recommended model comes near the budget."""
-    if largest * FAR >= budget:
+    if largest * FAR >= NEARLY * budget:
         return []
     if not largest:
         return [f"no run of {model} is in evidence: what is said of it is foretold from the simulator and other models"]
