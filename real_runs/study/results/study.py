@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from race.errors import CannotDo
+from race.records import PilotRecord
 from real_runs.study.frontier import SliceKey
 from real_runs.study.results import (
     calibration,
@@ -22,7 +23,7 @@ from real_runs.study.results import (
     tables_race,
     targets,
 )
-from real_runs.study.results.evidence import StudyRecords, relative
+from real_runs.study.results.evidence import StudyRecords, relative, slice_key
 from real_runs.study.results.legends import LEGENDS
 from real_runs.study.results.response import Response, responses
 
@@ -69,8 +70,11 @@ def evaluate(
     tuned = responses(evidence.tuned, every)
     fixed_stages = [s.name for s in evidence.study.stages if s.rate != "tuned"]
     fixed = responses(evidence.stage(*fixed_stages), every)
-    whole = {k: r for k, r in tuned.items() if len(r.rhos) >= 3}
-    whole_fixed = {k: r for k, r in fixed.items() if len(r.rhos) >= 3}
+    # Half a grid has its optimum at an end: nothing is said about one until all its arms are there.
+    grid = max(len(stage.rhos) for stage in evidence.study.stages)
+    whole = {k: r for k, r in tuned.items() if len(r.rhos) == grid}
+    whole_fixed = {k: r for k, r in fixed.items() if len(r.rhos) == grid}
+    complete = [r for r in evidence.tuned if slice_key(r) in whole]
     arms = learning.arms(tuned) if "pass@1" in asked else []
     restated = [relative(r, evidence.rates) for r in evidence.measured]
     return {
@@ -94,8 +98,8 @@ def evaluate(
         "spending": optima.at_optimum(whole, asked),
         "larger_fewer": [row for t in asked for row in optima.larger_fewer(_main_rank(whole), rungs, t)],
         "learning": {"arms": arms, "ends": learning.ends_of_range(arms)},
-        "same_regime": regimes.same_regime(evidence.tuned, evidence.rates, rungs, asked, told=told),
-        "ranks": regimes.leave_one_rank_out(evidence.tuned, evidence.rates, rungs, asked, told=told),
+        "same_regime": regimes.same_regime(complete, evidence.rates, rungs, asked, told=told),
+        "ranks": regimes.leave_one_rank_out(complete, evidence.rates, rungs, asked, told=told),
         "calibration": calibration.calibration(
             {"rate relative to the tuned one": restated, "rate relative to the default": evidence.measured},
             rungs,
@@ -107,7 +111,7 @@ def evaluate(
             prior.against_prior(whole, evidence.rates, rungs, asked, knowing=knowing)
             for knowing in (prior.NOTHING, prior.BASES)
         ],
-        "replay": _replay(evidence, effort, told),
+        "replay": _replay(complete, evidence, effort, told),
     }
 
 
@@ -116,11 +120,12 @@ def _main_rank(slices: dict[SliceKey, Response]) -> dict[SliceKey, Response]:
     return {k: r for k, r in slices.items() if k.rank == max(set(ranks), key=ranks.count)}
 
 
-def _replay(evidence: StudyRecords, effort: Effort, told: Callable[[str], None]) -> dict[str, Any]:
+def _replay(
+    complete: list[PilotRecord], evidence: StudyRecords, effort: Effort, told: Callable[[str], None]
+) -> dict[str, Any]:
     """On the grid of every reward system at the budget that most models share."""
-    slices = _main_rank(responses(evidence.tuned, ["native"]))
-    rank = next(iter(slices)).rank if slices else 0
-    mine = [r for r in evidence.tuned if (r.spec.recipe.lora.rank if r.spec.recipe.lora else 0) == rank]
+    slices = _main_rank(responses(complete, ["native"]))
+    mine = [r for r in complete if slice_key(r) in slices]
     grids = []
     for reward in sorted({k.reward for k in slices}):
         for budget in sorted({k.budget for k in slices if k.reward == reward}):
@@ -151,7 +156,7 @@ def blocks(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     both = found["peaks"]
     text = tables.peaks(both["tuned"])
     if found["partial_slices"]:
-        text += f"\n\nLeft out, with fewer than three arms so far: {tables.slices(found['partial_slices'])}."
+        text += f"\n\nLeft out, since not all of their arms are there yet: {tables.slices(found['partial_slices'])}."
     out["peaks"] = ("Optimal update fraction, tuned rates", text)
     out["peaks fixed"] = ("Optimal update fraction, fixed rate", tables.peaks(both["fixed"]))
     away = found["between_rewards"]

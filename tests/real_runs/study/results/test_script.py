@@ -33,8 +33,9 @@ def study_file(tmp_path: Path) -> Path:
 def test_part_of_a_study_says_what_is_missing(
     tmp_path: Path, study_file: Path, records: list[PilotRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    some = [r for r in records if r.spec.model == "nano-s" and r.spec.reward == "sparse" and r.spec.seed < 2]
-    Store(tmp_path / "records", create=True).add_all([r for r in some if "main" in r.provenance["stages"]])
+    main = [r for r in records if r.spec.model == "nano-s" and "main" in r.provenance["stages"] and r.spec.seed < 2]
+    some = [r for r in main if r.spec.reward == "sparse" or r.spec.rho > 0.8]
+    Store(tmp_path / "records", create=True).add_all(some)
     out = tmp_path / "out"
     out.mkdir()
     (out / "RESULTS.md").write_text("# Mine\n\nWords.\n")
@@ -42,10 +43,12 @@ def test_part_of_a_study_says_what_is_missing(
     run(monkeypatch, tmp_path / "records", "--study", study_file, "--out", out, *counts)
     page = (out / "RESULTS.md").read_text()
     assert page.startswith("# Mine\n\nWords.\n")
-    assert "| main | 60 | 10 | 50 | 10 | 0 | 0 |" in page
+    assert "| main | 60 | 12 | 48 | 12 | 0 | 0 |" in page
     for name in ("rates", "rewards", "ranks", "replay"):
         assert "Missing" in page.partition(f"<!-- generated: {name} -->")[2].partition("<!-- end")[0]
+    assert "not all of their arms are there yet: prm nano-s 4e11 rank 8." in page
     found = json.loads((out / "results.json").read_text())
+    assert {(p["reward"], p["model"]) for p in found["peaks"]["tuned"]} == {("sparse", "nano-s")}
     assert found["integrity"]["overruns"] == []
     assert {p["rho"] for p in found["learning"]["arms"]} == {0.3, 0.45, 0.6, 0.75, 0.85}
     before = (out / "results.json").read_bytes(), page
