@@ -1,8 +1,9 @@
 """A recorded world: the runs of one full grid, handed out as if they were being made.
 
-An arm is one (model, ρ). Each of its recorded runs is handed out once, whole or stopped early, and charged the FLOPs
-that it had spent by then. What a grid of everything decides is the arm with the best mean; arms that the bootstrap
-gives a chance of at least `TIED` to be it are as good a decision.
+An arm is one (model, ρ). Each of its recorded runs is handed out whole or stopped early, and charged the FLOPs that it
+had spent by then. One that was stopped can be had again at a larger size, and is charged from its first step once more,
+as the new run that it stands for would be. What a grid of everything decides is the arm with the best mean; arms that
+the bootstrap gives a chance of at least `TIED` to be it are as good a decision.
 """
 
 from __future__ import annotations
@@ -103,50 +104,67 @@ class Grid:
         """Regime of every arm."""
         return tuple(regimes(self.rungs, s.key, s.runs[0][0], rho)[0] for s in self.slices for rho in s.rhos)
 
+    def distance(self, arm: int, model: str, rho: float) -> tuple[int, float]:
+        """How far an arm is from (model, ρ): in models first, then in the logit of ρ."""
+        mine = self.arms[arm]
+        logit = abs(np.log(mine.rho / (1 - mine.rho)) - np.log(rho / (1 - rho)))
+        return abs(self.models.index(mine.model) - self.models.index(model)), float(logit)
+
+    def snap(self, model: str, rho: float) -> int:
+        """The arm nearest to (model, ρ)."""
+        return min(range(len(self.arms)), key=lambda i: self.distance(i, model, rho))
+
     def start(self, order: int) -> RecordedWorld:
         """All runs unseen, in the ``order``-th shuffle."""
         return RecordedWorld(self, order)
 
 
 class RecordedWorld:
-    """Hands out runs of a grid."""
+    """Hands out runs of a grid, whole or stopped early."""
 
     def __init__(self, grid: Grid, order: int) -> None:
         self.grid, self.spent = grid, 0.0
         self.rng = np.random.default_rng([order, 1607])
-        self._left: list[list[int]] = [self.rng.permutation(len(arm.runs)).tolist() for arm in grid.arms]
+        self._order: list[list[int]] = [self.rng.permutation(len(arm.runs)).tolist() for arm in grid.arms]
+        # How far each run was handed out already, in FLOPs.
+        self._seen: list[list[float]] = [[0.0] * len(arm.runs) for arm in grid.arms]
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether every run was handed out."""
-        return not any(self._left)
+    def exhausted(self, flops: float | None = None) -> bool:
+        """Whether no arm has a run left at this size."""
+        return not any(self.left(arm, flops) for arm in range(len(self.grid.arms)))
 
-    def left(self, arm: int) -> int:
-        """Runs of an arm not handed out yet."""
-        return len(self._left[arm])
+    def left(self, arm: int, flops: float | None = None) -> int:
+        """Runs of an arm that were not handed out at this size or a larger one; ``None`` is whole."""
+        return len(self._able(arm, flops))
 
-    def nearest(self, model: str, rho: float) -> int | None:
-        """The arm nearest to (model, ρ) in logit that has a run left: of the same model first; ``None`` without any."""
-        order = self.grid.models
-        able = [i for i in range(len(self.grid.arms)) if self._left[i]]
-
-        def far(i: int) -> tuple[int, float]:
-            arm = self.grid.arms[i]
-            logit = abs(np.log(arm.rho / (1 - arm.rho)) - np.log(rho / (1 - rho)))
-            return abs(order.index(arm.model) - order.index(model)), float(logit)
-
-        return min(able, key=far, default=None)
+    def nearest(self, model: str, rho: float, flops: float | None = None) -> int | None:
+        """The arm nearest to (model, ρ) in logit with a run left at this size, of the same model first."""
+        able = [i for i in range(len(self.grid.arms)) if self.left(i, flops)]
+        return min(able, key=lambda i: self.grid.distance(i, model, rho), default=None)
 
     def run(self, arm: int, flops: float | None = None) -> PilotRecord:
-        """The next run of an arm, whole or stopped at the evaluation nearest to ``flops``; charged."""
-        record: PilotRecord = self.grid.arms[arm].runs[self._left[arm].pop()]
-        if flops is not None:
-            points = np.array(points_of(record))
-            at = float(points[np.abs(np.log(points / flops)).argmin()])
-            record = cut(record, at) or record
+        """A run of an arm, whole or stopped at the evaluation nearest to ``flops``; charged from its first step.
+
+        A run that nobody has seen comes first; then the one that was stopped earliest.
+        """
+        index = min(self._able(arm, flops), key=lambda i: self._seen[arm][i])
+        record: PilotRecord = self.grid.arms[arm].runs[index]
+        end = _end(record, flops)
+        self._seen[arm][index] = end
+        record = cut(record, end) or record
         self.spent += record.flops.total
         return record
 
     def value(self, record: PilotRecord) -> float:
         """Final value of a run handed out."""
         return final(record, self.grid.target)
+
+    def _able(self, arm: int, flops: float | None) -> list[int]:
+        runs, seen = self.grid.arms[arm].runs, self._seen[arm]
+        return [i for i in self._order[arm] if _end(runs[i], flops) > seen[i]]
+
+
+def _end(record: PilotRecord, flops: float | None) -> float:
+    """FLOPs at which a run asked for at this size ends."""
+    points = np.array(points_of(record))
+    return float(points[-1] if flops is None else points[np.abs(np.log(points / flops)).argmin()])

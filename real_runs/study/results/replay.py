@@ -16,7 +16,7 @@ infinite when it does not. Asked strictly, as-good (see `recorded`), and for the
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,14 +24,12 @@ import numpy as np
 from planner import NoProposal, PilotSpace
 from planner.progress import Pilot, Progress
 from planner.proposer import Proposer
+from planner.space import Cell
 from race.ladders import Ladder
-from race.records import PilotRecord
-from race.simulator import Settings
 from real_runs.study.results.recorded import Grid, RecordedWorld
 from real_runs.study.results.statistics import wilson
-from surrogate import Surrogate
 
-HORIZON = 0.6
+HORIZON = 0.5
 SIZES = (1 / 6, 1 / 3, 1 / 2, 1.0)
 PEER_SIZES = (1 / 3, 1.0)
 
@@ -44,8 +42,26 @@ class Step:
     arm: int
 
 
+@dataclass
+class RecordedProposer(Proposer):
+    """The planner, choosing among the runs that a recorded world still has."""
+
+    world: RecordedWorld | None = None
+
+    def able(self, remaining: float) -> list[Cell]:
+        """Cells of the arms, at sizes that are left and paid for."""
+        assert self.world is not None
+        models = [m.name for m in self.space.models]
+        return [
+            Cell(models.index(arm.model), 0, size, arm.rho)
+            for i, arm in enumerate(self.world.grid.arms)
+            for size, flops in enumerate(self.space.sizes)
+            if flops <= remaining and self.world.left(i, flops)
+        ]
+
+
 def race(world: RecordedWorld, order: int, horizon: float = HORIZON) -> Iterator[Step]:
-    """Our planner, on a pilot budget as large as the grid."""
+    """Our planner, on a pilot budget of ``horizon`` of the grid's FLOPs."""
     grid = world.grid
     rungs = Ladder(
         grid.rungs.name,
@@ -54,47 +70,57 @@ def race(world: RecordedWorld, order: int, horizon: float = HORIZON) -> Iterator
         grid.rungs.reward_models,
     )
     space = PilotSpace(
-        rungs, (rungs.recipe(grid.reward),), grid.budget, int(grid.flops) + 1,
+        rungs, (rungs.recipe(grid.reward),), grid.budget, int(horizon * grid.flops),
         tuple(int(share * grid.budget) for share in SIZES), (grid.target,),
     )  # fmt: skip
-    proposer, pilots = Proposer(space, seed=order), list[Pilot]()
-    specs = [arm.runs[0].spec for arm in grid.arms]
-    asked = Settings.build([(rungs[s.model], s.recipe, grid.budget) for s in specs])
+    proposer, pilots = RecordedProposer(space, seed=order, world=world), dict[str, Pilot]()
+    lost: list[Pilot] = []
     while True:
-        progress = Progress(tuple(pilots))
-        fitted: Surrogate = proposer.surrogate(progress)
-        yield Step(world.spent, int(fitted.predict(asked, grid.target).mean.argmax()))
-        if world.exhausted or world.spent > horizon * grid.flops:
-            return
+        progress = Progress((*lost, *pilots.values()))
+        decided = proposer.decide(progress).view
+        yield Step(world.spent, grid.snap(decided.model, decided.best_rho))
         try:
             cell = proposer.propose(progress).cell
         except NoProposal:
             return
-        arm = world.nearest(space.models[cell.model].name, cell.rho)
-        assert arm is not None
-        record = world.run(arm, space.sizes[cell.size])
-        pilots.append(Pilot(len(pilots), record.spec, "finished", record))
+        flops = space.sizes[cell.size]
+        arm = world.nearest(space.models[cell.model].name, cell.rho, flops)
+        if arm is None:
+            return
+        record = world.run(arm, flops)
+        number = len(pilots) + len(lost)
+        name = str(record.provenance.get("cut_from", record.id))
+        if name in pilots:
+            # The same run, longer: its beginning is no second piece of evidence, but was paid for.
+            before = pilots.pop(name)
+            assert before.record is not None
+            spec = replace(before.spec, budget=int(before.record.spent))
+            lost.append(replace(before, spec=spec, state="lost", record=None))
+        pilots[name] = Pilot(number, space.spec(cell, seed=number), "finished", record)
 
 
 Proposals = Generator[int, float, None]
 
 
-def _follow(world: RecordedWorld, proposals: Proposals, share: float, horizon: float) -> Iterator[Step]:
+def _follow(
+    world: RecordedWorld, peer: Callable[[RecordedWorld, float | None], Proposals], share: float, horizon: float
+) -> Iterator[Step]:
     """Run the arms that a peer names, and recommend the best mean so far."""
     grid = world.grid
+    flops = None if share == 1 else share * grid.budget
+    proposals = peer(world, flops)
     seen: list[list[float]] = [[] for _ in grid.arms]
     value: float | None = None
     # As many questions as there are runs: a peer that only repeats arms it has used up ends here.
     for _ in range(sum(len(arm.runs) for arm in grid.arms)):
-        if world.exhausted or world.spent > horizon * grid.flops:
+        if world.exhausted(flops) or world.spent > horizon * grid.flops:
             return
         try:
             arm = next(proposals) if value is None else proposals.send(value)
         except StopIteration:
             return
-        if world.left(arm):
-            record: PilotRecord = world.run(arm, None if share == 1 else share * grid.budget)
-            seen[arm].append(world.value(record))
+        if world.left(arm, flops):
+            seen[arm].append(world.value(world.run(arm, flops)))
             value = seen[arm][-1]
             means = np.array([float(np.mean(found)) if found else -np.inf for found in seen])
             yield Step(world.spent, int(means.argmax()))
@@ -102,21 +128,19 @@ def _follow(world: RecordedWorld, proposals: Proposals, share: float, horizon: f
             value = float(np.mean(seen[arm]))
 
 
-def grid_order(world: RecordedWorld) -> Proposals:
+def grid_order(world: RecordedWorld, flops: float | None = None) -> Proposals:
     """Every arm, shuffled, then again."""
     arms = world.rng.permutation(len(world.grid.arms)).tolist()
-    while True:
+    while not world.exhausted(flops):
         for arm in arms:
-            if world.left(arm):
+            if world.left(arm, flops):
                 yield arm
-        if world.exhausted:
-            return
 
 
-def random_arms(world: RecordedWorld) -> Proposals:
+def random_arms(world: RecordedWorld, flops: float | None = None) -> Proposals:
     """Any arm with a run left."""
-    while not world.exhausted:
-        able = [i for i in range(len(world.grid.arms)) if world.left(i)]
+    while not world.exhausted(flops):
+        able = [i for i in range(len(world.grid.arms)) if world.left(i, flops)]
         yield int(world.rng.choice(able))
 
 
@@ -134,21 +158,21 @@ def _optuna(world: RecordedWorld, sampler: Any) -> Proposals:
         study.tell(trial, (yield mine[round(position * (len(mine) - 1))]))
 
 
-def tpe(world: RecordedWorld) -> Proposals:
+def tpe(world: RecordedWorld, flops: float | None = None) -> Proposals:
     """Optuna's tree-structured Parzen estimator."""
     from optuna.samplers import TPESampler
 
     return _optuna(world, TPESampler(seed=int(world.rng.integers(2**31)), n_startup_trials=5))
 
 
-def gp(world: RecordedWorld) -> Proposals:
+def gp(world: RecordedWorld, flops: float | None = None) -> Proposals:
     """Optuna's Gaussian process with log expected improvement; needs torch."""
     from optuna.samplers import GPSampler
 
     return _optuna(world, GPSampler(seed=int(world.rng.integers(2**31)), n_startup_trials=5))
 
 
-PEERS: dict[str, Callable[[RecordedWorld], Proposals]] = {
+PEERS: dict[str, Callable[[RecordedWorld, float | None], Proposals]] = {
     "grid": grid_order, "random": random_arms, "tpe": tpe, "gp": gp,
 }  # fmt: skip
 
@@ -201,8 +225,7 @@ def replay(
             told(f"replay of {grid.reward}, {grid.target}: {name}")
             for size in PEER_SIZES:
                 for order in range(gp_orders if name == "gp" else orders):
-                    world = grid.start(order)
-                    add(grid, name, size, order, list(_follow(world, peer(world), size, horizon)))
+                    add(grid, name, size, order, list(_follow(grid.start(order), peer, size, horizon)))
     about = [
         {
             "reward": g.reward, "budget": g.budget, "target": g.target, "flops": g.flops, "arms": len(g.arms),

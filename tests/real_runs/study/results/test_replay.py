@@ -35,10 +35,10 @@ def test_a_grid_decides_for_its_best_mean(grid: Grid) -> None:
     assert grid.regime[grid.decision] == "update-heavy"
 
 
-def test_every_run_is_handed_out_once_and_charged(grid: Grid) -> None:
+def test_every_whole_run_is_handed_out_once_and_charged(grid: Grid) -> None:
     world = grid.start(0)
     seen, spent = set(), 0.0
-    while not world.exhausted:
+    while not world.exhausted():
         arm = world.nearest("nano-s", 0.6)
         assert arm is not None
         record = world.run(arm)
@@ -50,11 +50,22 @@ def test_every_run_is_handed_out_once_and_charged(grid: Grid) -> None:
     assert world.nearest("nano-s", 0.6) is None
 
 
-def test_runs_come_stopped_and_the_nearest_arm_gives_way_when_it_is_used_up(grid: Grid) -> None:
+def test_a_run_that_was_stopped_can_be_had_again_larger_and_is_charged_in_full(grid: Grid) -> None:
     world = grid.start(1)
-    record = world.run(0, BUDGET / 3)
-    assert record.flops.total == pytest.approx(BUDGET / 3, rel=0.1)
-    assert world.spent == record.flops.total
+    short = [world.run(0, BUDGET / 3) for _ in range(3)]
+    assert len({r.provenance["cut_from"] for r in short}) == 3
+    assert all(r.flops.total == pytest.approx(BUDGET / 3, rel=0.1) for r in short)
+    assert (world.left(0, BUDGET / 3), world.left(0, BUDGET / 6), world.left(0, BUDGET / 2), world.left(0)) == (0, 0, 3, 3)
+    half = world.run(0, BUDGET / 2)
+    assert half.provenance["cut_from"] == short[0].provenance["cut_from"]
+    whole = world.run(0)
+    assert whole.id == short[1].provenance["cut_from"]
+    assert world.spent == sum(r.flops.total for r in (*short, half, whole))
+    assert (world.left(0, BUDGET / 2), world.left(0)) == (1, 2)
+
+
+def test_the_nearest_arm_gives_way_when_it_is_used_up(grid: Grid) -> None:
+    world = grid.start(1)
     arms = [world.nearest("nano-m", 0.61) for _ in range(1)]
     assert (grid.arms[arms[0]].model, grid.arms[arms[0]].rho) == ("nano-m", 0.6)  # type: ignore[index]
     for _ in range(3):
@@ -62,6 +73,8 @@ def test_runs_come_stopped_and_the_nearest_arm_gives_way_when_it_is_used_up(grid
     following = world.nearest("nano-m", 0.61)
     assert following is not None
     assert grid.arms[following].rho in (0.45, 0.75)
+    assert grid.snap("nano-m", 0.61) == arms[0]
+    assert grid.arms[grid.snap("nano-s", 0.99)].rho == 0.85
 
 
 def test_shares_count_from_when_the_answer_stays_right(grid: Grid) -> None:
@@ -80,7 +93,7 @@ def test_shares_count_from_when_the_answer_stays_right(grid: Grid) -> None:
 def test_the_whole_grid_ends_at_its_own_decision(grid: Grid) -> None:
     for order in range(3):
         world = grid.start(order)
-        steps = list(replay._follow(world, replay.grid_order(world), 1.0, horizon=1.1))
+        steps = list(replay._follow(world, replay.grid_order, 1.0, horizon=1.1))
         assert len(steps) == 30
         assert steps[-1].arm == grid.decision
         assert steps[-1].spent == pytest.approx(grid.flops)
@@ -90,19 +103,24 @@ def test_the_whole_grid_ends_at_its_own_decision(grid: Grid) -> None:
 @pytest.mark.parametrize("peer", ["random", "tpe"])
 def test_peers_stay_within_the_recorded_runs(grid: Grid, peer: str) -> None:
     world = grid.start(5)
-    steps = list(replay._follow(world, replay.PEERS[peer](world), 1 / 3, horizon=0.6))
+    steps = list(replay._follow(world, replay.PEERS[peer], 1 / 3, horizon=0.6))
     assert 0 < len(steps) <= 30
     assert all(b.spent > a.spent for a, b in pairwise(steps))
     again = grid.start(5)
-    assert steps == list(replay._follow(again, replay.PEERS[peer](again), 1 / 3, horizon=0.6))
+    assert steps == list(replay._follow(again, replay.PEERS[peer], 1 / 3, horizon=0.6))
 
 
 def test_the_planner_recommends_before_it_spends_and_is_charged_for_what_it_saw(grid: Grid) -> None:
-    steps = list(replay.race(grid.start(0), 0, horizon=0.12))
+    world = grid.start(0)
+    steps = list(replay.race(world, 0, horizon=0.12))
     assert steps[0].spent == 0
     assert all(b.spent > a.spent for a, b in pairwise(steps))
-    assert steps[-1].spent > 0.12 * grid.flops
+    # It knows what it may spend, and spends it but for less than its smallest pilot.
+    assert 0.12 * grid.flops - BUDGET / 6 < steps[-1].spent == world.spent <= 0.125 * grid.flops
     assert grid.arms[steps[-1].arm].model == "nano-m"
+    # The pilots that open a plan look at every model.
+    tried = {grid.arms[i].model for i in range(len(grid.arms)) if world.left(i, BUDGET / 6) < 3}
+    assert tried == set(grid.models)
 
 
 def test_a_summary_takes_a_peer_at_its_better_size_and_too_small_a_grid_is_refused(
