@@ -9,6 +9,12 @@ A real run of ours has a ledger and checkpoints in ``run/``. Any other runner ma
 summed up. Where the number falls, the runner went back to a checkpoint and goes on from there, so a runner that
 restarts writes a first line with what it restarts from; what it does again is counted again, as it is spent again.
 A torn or unreadable line is skipped and counted.
+
+Whoever starts a runner again adds a line of its own, so that an attempt that told nothing is seen:
+
+    {"race:restart": {"search": 1e15, "learning": 3e15, "reward": 0}}
+
+with what the attempt before is charged because it told nothing, or with no phases when it did tell.
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ from real_runs.ledger import read_ledger
 
 PHASES = ("search", "learning", "reward")
 _STEP, _FLOPS, _VALUE, _SE = "step", "flops", "value", "se"
+RESTART = "race:restart"
 
 
 @dataclass
@@ -144,6 +151,7 @@ class ForeignReadings:
         self._last = dict.fromkeys((*PHASES, "all"), 0.0)
         self._sums = dict.fromkeys((*PHASES, "all"), 0.0)
         self._known = False
+        self.told = False  # anything since the runner was started last
         self._points = Points()
         self.steps = 0
 
@@ -166,12 +174,15 @@ class ForeignReadings:
 
     def _read(self) -> None:
         for line in self._lines.new():
+            if RESTART in line:
+                self._restarted(line[RESTART])
+                continue
             flops = line.get("flops")
             now: Mapping[str, Any] = flops if isinstance(flops, Mapping) else {"all": flops}
             if not now or any(name not in self._last or not _amount(n) for name, n in now.items()):
                 self._lines.unreadable += 1
                 continue
-            self._known = True
+            self._known = self.told = True
             for name, amount in now.items():
                 self._sums[name] += max(0.0, amount - self._last[name])
                 self._last[name] = float(amount)
@@ -183,6 +194,15 @@ class ForeignReadings:
                 if isinstance(pair, list) and len(pair) == 2 and all(map(_amount, pair)) and max(pair) <= 1:
                     self._points.add(target, step, sum(self._last.values()), float(pair[0]), float(pair[1]))
 
+    def _restarted(self, untold: Any) -> None:
+        self.told = False
+        if not isinstance(untold, Mapping) or any(n not in PHASES or not _amount(a) for n, a in untold.items()):
+            self._lines.unreadable += 1
+            return
+        for name, amount in untold.items():
+            self._known = True
+            self._sums[name] += amount
+
 
 Readings = RunReadings | ForeignReadings
 
@@ -193,7 +213,7 @@ def readings_of(folder: JobFolder) -> Readings:
 
 
 def bill(folder: JobFolder, shares: Mapping[str, float]) -> tuple[Allocation, bool]:
-    """What a job has spent in all, and whether anything is known about it.
+    """What a job is known to have spent in all, and whether its last attempt has told anything of it.
 
     Parameters
     ----------
@@ -201,15 +221,31 @@ def bill(folder: JobFolder, shares: Mapping[str, float]) -> tuple[Allocation, bo
         By phase, for a runner that tells only a total.
     """
     readings = readings_of(folder)
-    # Our runs write their ledger before they spend anything.
-    known = isinstance(readings, RunReadings) or readings.spent() is not None
     try:
         found = readings.bill()
     except CannotDo:
         return Allocation(0, 0, 0), False
+    # Our runs write their ledger before they spend anything.
+    told = isinstance(readings, RunReadings) or readings.told
     if isinstance(found, Allocation):
-        return found, known
-    return Allocation(*(found * shares[phase] for phase in PHASES)), known
+        return found, told
+    return Allocation(*(found * shares[phase] for phase in PHASES)), told
+
+
+def note_restart(folder: JobFolder, untold: Mapping[str, float]) -> None:
+    """Say in a foreign runner's progress file that it is started again, and what its silent attempt is charged.
+
+    Raises
+    ------
+    CannotDo
+        The disk is full, or the folder is gone.
+    """
+    try:
+        with folder.progress.open("a", encoding="utf-8") as file:
+            # On a line of its own, also where the attempt before was killed in the middle of one.
+            file.write("\n" + json.dumps({RESTART: dict(untold)}) + "\n")
+    except OSError as error:
+        raise CannotDo(f"cannot write {folder.progress}: {error.strerror or error}") from error
 
 
 def _amount(value: Any) -> bool:

@@ -95,16 +95,17 @@ def broken_record(
     """The record of a job that came to no proper end: what it spent and measured so far, and the reason.
 
     A job that was stopped after it had measured something is a ``timeout`` to those who learn from it: its curve is
-    that of a healthy run, only shorter. ``flops-unknown`` flags a job that was ``started`` and told nothing.
+    that of a healthy run, only shorter. ``flops-unknown`` flags a job that was ``started`` and whose last attempt
+    told nothing.
     """
     folder = JobFolder.of(job)
-    flops, known = bill(folder, planned_shares(job))
+    flops, told = bill(folder, planned_shares(job))
     readings = readings_of(folder)
     readings.spent()
     curves = readings.curves()
     if "stopped" in flags and any(len(curve) > 1 for curve in curves.values()):
         status = "timeout"
-    if started and not known:
+    if started and not told:
         flags = (*flags, "flops-unknown")
     return PilotRecord(
         spec=job.spec,
@@ -121,9 +122,11 @@ def charged(record: PilotRecord, job: Job, attempts: int) -> PilotRecord:
     """With what crashes made the job do again, where the runner does not say so itself."""
     if attempts < 2 or record.spent > record.flops.total:
         return record
-    spent, known = bill(JobFolder.of(job), planned_shares(job))
-    lost = {phase: max(0, getattr(spent, phase) - getattr(record.flops, phase)) for phase in PHASES}
-    if not known or not sum(lost.values()):
+    spent, told = bill(JobFolder.of(job), planned_shares(job))
+    # What an attempt has not told is in its record alone.
+    own = dict.fromkeys(PHASES, 0.0) if not told else {phase: getattr(record.flops, phase) for phase in PHASES}
+    lost = {phase: max(0, getattr(spent, phase) - own[phase]) for phase in PHASES}
+    if not sum(lost.values()):
         return record
     return replace(record, provenance={**record.provenance, "lost_flops": lost})
 

@@ -9,16 +9,14 @@ from pathlib import Path
 from race.records import PilotRecord
 from real_runs.executors._base import Job
 from real_runs.executors.folder import JobFolder
-from real_runs.executors.readings import bill
+from real_runs.executors.readings import bill, note_restart
 from real_runs.executors.results import planned_shares
 
 
 def charged_in_full(record: PilotRecord) -> PilotRecord:
-    """A failed run that told nothing about what it spent, with all of its budget as lost work: it may have spent it."""
+    """A failed run whose last attempt told nothing, with all of its budget as lost work: it may have spent it."""
     job = Job(record.id, record.spec, Path())
-    rest = max(0.0, record.spec.budget - record.spent)
-    lost = {phase: share * rest for phase, share in planned_shares(job).items()}
-    return replace(record, provenance={**record.provenance, "lost_flops": lost})
+    return replace(record, provenance={**record.provenance, "lost_flops": _in_full(job)})
 
 
 def exit_code(record: PilotRecord) -> object:
@@ -28,9 +26,26 @@ def exit_code(record: PilotRecord) -> object:
 
 
 def spent_before(job: Job) -> float:
-    """FLOPs that attempts at a job which has not ended have spent; all of its budget when they have not told."""
+    """FLOPs that attempts at a job which has not ended have spent; all of its budget for each that has not told."""
     folder = JobFolder.of(job)
-    if folder.prepare(job) is not None or not folder.stdout.exists():
-        return 0.0  # ended, or not started yet
-    found, known = bill(folder, planned_shares(job))
-    return float(found.total if known else job.spec.budget)
+    if not _started(job, folder):
+        return 0.0
+    found, told = bill(folder, planned_shares(job))
+    return float(found.total if told else found.total + job.spec.budget)
+
+
+def start_again(job: Job) -> None:
+    """Keep in the job's folder what its last attempt is charged, if it told nothing, before there is another one."""
+    folder = JobFolder.of(job)
+    if _started(job, folder):
+        _, told = bill(folder, planned_shares(job))
+        note_restart(folder, {} if told else _in_full(job))
+
+
+def _started(job: Job, folder: JobFolder) -> bool:
+    """Whether an attempt was started, and the job has not ended."""
+    return folder.prepare(job) is None and folder.stdout.exists()
+
+
+def _in_full(job: Job) -> dict[str, float]:
+    return {phase: share * job.spec.budget for phase, share in planned_shares(job).items()}

@@ -33,7 +33,7 @@ from race.store import Store
 from real_runs.executors._base import Executor, Job, Outcome
 from real_runs.executors.limits import HOPELESS_CODES, WORKER_LOST
 from real_runs.executors.results import broken_record, charged
-from real_runs.loop.charging import charged_in_full, exit_code, spent_before
+from real_runs.loop.charging import charged_in_full, exit_code, spent_before, start_again
 from real_runs.loop.folder import LoopFolder
 from real_runs.loop.pruning import PruneChecks
 from real_runs.loop.state import Ending, LoopOptions, LoopState
@@ -177,6 +177,7 @@ class Loop:
                 reason = "its runner has ended, and the pilot budget does not pay for doing its work again"
                 self._take(Outcome(job, broken_record(job, "failed", reason, evidence="real"), 0.0, 0))
                 return
+            start_again(job)
         self.executor.submit(job)
 
     def _inherit(self) -> Claim | None:

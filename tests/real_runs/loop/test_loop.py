@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from planner.pruning import Prune
 from race.errors import CannotDo
 from race.records import PilotRecord, PilotSpec
 from race.simulator.worlds import world
+from real_runs.executors.command import CommandExecutor
+from real_runs.executors.limits import Limits
 from real_runs.executors.simulated import SimulatorExecutor
 from real_runs.loop import LoopOptions, LoopState
 from real_runs.loop.charging import spent_before
@@ -292,3 +296,52 @@ def test_work_that_cannot_be_paid_for_again_is_not_done_again(make: Make) -> Non
     assert "does not pay for doing its work again" in record.health.reason
     assert record.spent == pytest.approx(2e17)
     assert spent_before(_job(replace(claim, folder=str(made.folder.pilots)))) == pytest.approx(2e17)
+
+
+SILENT = """
+import json, os, sys
+spec = json.load(open(os.environ["RACE_SPEC"]))
+crashes = int(sys.argv[1])
+if sys.argv[2:] == ["tells"]:
+    with open(os.environ["RACE_PROGRESS"], "a") as told:
+        for share in (0, 0.25):
+            print(json.dumps({"flops": share * spec["budget"]}), file=told)
+with open("attempts", "a+") as file:
+    file.seek(0)
+    before = file.read().count(spec["model"])
+    file.write(spec["model"])
+if before < crashes:
+    sys.exit(3)
+flops = {"search": spec["budget"] / 2, "learning": spec["budget"] / 4, "reward": 0}
+curve = {"step": [0, 9], "flops": [0, spec["budget"] / 2], "value": [0.2, 0.4], "se": [0.01, 0.01]}
+print(json.dumps({"flops": flops, "steps": 9, "curves": {"native": curve}}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("crashes", "retries", "tells", "status", "units"),
+    [
+        (1, 1, False, "ok", 1.75),  # a silent attempt in full, and the record
+        (2, 2, False, "ok", 2.75),
+        (9, 2, False, "failed", 3.0),  # each of three silent attempts
+        (9, 1, False, "failed", 2.0),
+        (9, 2, True, "failed", 0.75),
+    ],
+)
+def test_every_attempt_that_told_nothing_is_charged_in_full(
+    make: Make, tmp_path: Path, crashes: int, retries: int, tells: bool, status: str, units: float
+) -> None:
+    """A runner that crashes before it tells what it has spent may have spent all of its budget, each time."""
+    script = tmp_path / "silent.py"
+    script.write_text(SILENT)
+    command = [sys.executable, "-S", str(script), str(crashes), *(["tells"] if tells else [])]
+    executor = CommandExecutor(command, limits=Limits(retries=0, grace=1), cwd=tmp_path)
+    size = BUDGET // 40
+    made = make(executor, options=LoopOptions(prune=False, lost_work_inside=False, retries=retries, failures=1),
+                pilot_budget=3 * size, sizes=[size])  # fmt: skip
+    made.loop.run()
+    made.check()
+    first = made.planner.progress.pilots[0]
+    assert first.record is not None
+    assert first.record.health.status == status
+    assert first.charged == pytest.approx(units * size)
