@@ -1,11 +1,11 @@
-"""Regenerate RESULTS.md, results.json and the figures of a study from its records.
+"""Regenerate RESULTS.md, APPENDIX.md, results.json and the figures of a study from its records.
 
     python examples/nano_study/results.py STORE ... --out examples/nano_study/results
 
 STORE is a folder of records (`records/` under the `--out` of `race study run`) or a packed study (.jsonl.gz); several
 are read together. Tuned rates come from the tuning runs if these are there, else from --rates or the pack. Only
-records are read, and with --jobs the ledgers of the jobs folder. Words that people wrote on the page around the
-generated blocks stay.
+records are read, and with --jobs the ledgers of the jobs folder. RESULTS.md has the answers and the tables at the main
+budget and LoRA rank, and keeps the words that people wrote around its generated blocks; APPENDIX.md has every table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from real_runs.study.results.evidence import StudyRecords
 from real_runs.study.results.figures import draw_all
 from real_runs.study.results.page import update
 from real_runs.study.results.statistics import number
-from real_runs.study.results.study import Effort, blocks, evaluate
+from real_runs.study.results.study import Effort, appendix, blocks, evaluate
 
 HERE = Path(__file__).parent
 
@@ -79,6 +79,8 @@ def main() -> None:
         page = options.out / "RESULTS.md"
         text = page.read_text(encoding="utf-8") if page.exists() else "# Results of the nano study\n"
         page.write_text(update(text, blocks(found)), encoding="utf-8")
+        text = update("# Every table of the nano study\n", appendix(found))
+        (options.out / "APPENDIX.md").write_text(text, encoding="utf-8")
         text = json.dumps(number(found), indent=None, allow_nan=False, separators=(",", ":"))
         (options.out / "results.json").write_text(text + "\n", encoding="utf-8")
         for path in draw_all(found, options.out):

@@ -14,7 +14,7 @@ import numpy as np
 
 from race.reports.figures import COLOURS, DASHES, GREY, MARKS
 from race.units import format_flops
-from real_runs.study.results.replay import PEERS
+from real_runs.study.results.replay import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +23,10 @@ Found = Mapping[str, Any]
 REWARDS = ("sparse", "structured", "dense", "proxy-prm", "prm")
 DPI = 110
 _SHADES = ("#d9a441", "#c07a2c", "#8f5a58", "#5a4a86", "#1f2a6b")  # light to dark with ρ
-_STYLES = {"race": ("-", 2.4), "grid": ("--", 1.3), "random": (":", 1.5), "tpe": ("-.", 1.3), "gp": ((0, (6, 2)), 1.3)}
+_STYLES = {
+    "race": ("-", 2.4), "race, of arms": ("-", 1.2),
+    "grid": ("--", 1.3), "random": (":", 1.5), "tpe": ("-.", 1.3), "gp": ((0, (6, 2)), 1.3),
+}  # fmt: skip
 
 
 def draw_all(found: Found, folder: Path) -> list[Path]:
@@ -227,14 +230,13 @@ def replay(found: Found) -> Figure | None:
     figure, axes = _axes(1, len(questions), (2.9, 2.6), sharey=True)
     at = np.linspace(0, horizon, 121)
     for ax, (question, title) in zip(axes[0], questions, strict=True):
-        for number, method in enumerate(("race", *PEERS)):
+        for number, method in enumerate(METHODS):
             mine = [r[question] for r in runs if r["method"] == method and r["size"] == chosen.get(method)]
             if mine:
                 reached = np.array([np.inf if v is None else v for v in mine])
                 dash, width = _STYLES[method]
                 ax.plot(at, (reached[None, :] <= at[:, None]).mean(axis=1), linestyle=dash, linewidth=width,
                         color=COLOURS[::-1][number % len(COLOURS)], label=method)  # fmt: skip
-        ax.axvline(0.5, color=GREY, linewidth=0.8, linestyle=":")
         ax.set_title(title, fontsize=9)
         ax.set_xlabel("share of the grid's FLOPs", fontsize=9)
         ax.set_ylim(0, 1.02)

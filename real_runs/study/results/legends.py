@@ -32,6 +32,13 @@ LEGENDS = {
         "latent spread between runs of one setting, as the surrogate believes and as the runs show. "
         "Widened: factor that the surrogate put on its own intervals."
     ),
+    "replay": (
+        "As good: an arm whose mean differs from the best one's by no more than the grid's own noise (95 % "
+        "bootstrap interval of the difference). Lost: what the arm recommended at half of the grid's FLOPs "
+        "falls short of the best one, in the full grid's means, on average. “race” decides on any ρ and is "
+        "moved to the nearest arm; “race, of arms” takes the arm with the greatest posterior mean. The same "
+        "arm as the full grid is also the same noise: whoever averages the same whole runs repeats it."
+    ),
     "prior": (
         "Nothing: no record at all. Base models: told the evaluations before the first step, and nothing "
         "else."

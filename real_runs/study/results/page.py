@@ -57,6 +57,11 @@ def folded(title: str, text: str) -> str:
     return f"\n\n<details><summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
+def unfolded(text: str) -> str:
+    """The text without the parts that open on a click."""
+    return re.sub(r"\n\n<details>.*?</details>", "", text, flags=re.DOTALL)
+
+
 def update(page: str, blocks: Mapping[str, tuple[str, str]]) -> str:
     """The page with every block as ``{name: (title, text)}`` gives it.
 

@@ -2,8 +2,8 @@
 
 An arm is one (model, ρ). Each of its recorded runs is handed out whole or stopped early, and charged the FLOPs that it
 had spent by then. One that was stopped can be had again at a larger size, and is charged from its first step once more,
-as the new run that it stands for would be. What a grid of everything decides is the arm with the best mean; arms that
-the bootstrap gives a chance of at least `TIED` to be it are as good a decision.
+as the new run that it stands for would be. What a grid of everything decides is the arm with the best mean; an arm is
+as good a decision where the bootstrap interval of the difference of their means, at `LEVEL`, holds 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from real_runs.study.results.evidence import cut, final, only, points_of, relati
 from real_runs.study.results.response import Response, regimes, responses
 from real_runs.study.tuning import Rates
 
-TIED = 0.1
+LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,13 @@ class Grid:
 
     @cached_property
     def as_good(self) -> frozenset[int]:
-        """Arms that may as well be the best."""
+        """Arms whose means differ from the best one's by no more than the grid's own noise."""
         drawn = [s.draws(4000, seed=i) for i, s in enumerate(self.slices)]
         if any(d is None for d in drawn):
             return frozenset([self.decision])
-        top = np.concatenate([d[:, :, 0] for d in drawn if d is not None], axis=1).argmax(axis=1)
-        share = np.bincount(top, minlength=len(self.arms)) / len(top)
-        return frozenset([self.decision, *np.flatnonzero(share >= TIED).tolist()])
+        values = np.concatenate([d[:, :, 0] for d in drawn if d is not None], axis=1)
+        above = (values >= values[:, [self.decision]]).mean(axis=0)
+        return frozenset([self.decision, *np.flatnonzero(above >= (1 - LEVEL) / 2).tolist()])
 
     @cached_property
     def regime(self) -> tuple[Regime, ...]:

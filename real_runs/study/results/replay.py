@@ -1,20 +1,24 @@
 """Planner replay: who finds the full grid's decision with the fewest FLOPs, choosing among recorded runs?
 
-    race     this planner: asks for a pilot of any size, gets the nearest recorded run stopped at that size, and
-             recommends the arm with the greatest posterior mean
-    grid     all arms once, in shuffled order, then once more with the next seed
-    random   arms at random
-    tpe, gp  Optuna's TPESampler and GPSampler over (model, position of ρ)
+    race            this planner on half of the grid's FLOPs; recommends what it would decide, the best (model, ρ)
+                    anywhere, of which the nearest arm is taken
+    race, of arms   the same pilots; recommends the arm with the greatest posterior mean
+    grid            all arms once, in shuffled order, then once more with the next seed
+    random          arms at random
+    tpe, gp         Optuna's TPESampler and GPSampler over (model, position of ρ)
 
 A peer recommends the arm with the best mean so far. It has no notion of pilot size, so it is run at whole runs and at a
 third, and the better is its result. An arm with no run left answers a peer with the mean of its runs, free of charge.
 
 The score is the share of the grid's FLOPs after which the decision equals the full grid's and stays so until `horizon`;
 infinite when it does not. Asked strictly, as-good (see `recorded`), and for the regime of the recommended arm alone.
+The full grid's means have noise of their own, and whoever has seen the same whole runs repeats it: what an arm falls
+short of the best one, `lost`, is told beside it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +30,7 @@ from planner.progress import Pilot, Progress
 from planner.proposer import Proposer
 from planner.space import Cell
 from race.ladders import Ladder
+from race.simulator import Settings
 from real_runs.study.results.recorded import Grid, RecordedWorld
 from real_runs.study.results.statistics import wilson
 
@@ -40,6 +45,8 @@ class Step:
 
     spent: float
     arm: int
+    # Where the decision is not bound to arms: the best of the arms.
+    of_arms: int | None = None
 
 
 @dataclass
@@ -74,11 +81,14 @@ def race(world: RecordedWorld, order: int, horizon: float = HORIZON) -> Iterator
         tuple(int(share * grid.budget) for share in SIZES), (grid.target,),
     )  # fmt: skip
     proposer, pilots = RecordedProposer(space, seed=order, world=world), dict[str, Pilot]()
-    lost: list[Pilot] = []
+    replaced: list[Pilot] = []
+    specs = [arm.runs[0].spec for arm in grid.arms]
+    asked = Settings.build([(rungs[s.model], s.recipe, grid.budget) for s in specs])
     while True:
-        progress = Progress((*lost, *pilots.values()))
+        progress = Progress((*replaced, *pilots.values()))
         decided = proposer.decide(progress).view
-        yield Step(world.spent, grid.snap(decided.model, decided.best_rho))
+        of_arms = int(proposer.surrogate(progress).predict(asked, grid.target).mean.argmax())
+        yield Step(world.spent, grid.snap(decided.model, decided.best_rho), of_arms)
         try:
             cell = proposer.propose(progress).cell
         except NoProposal:
@@ -88,14 +98,14 @@ def race(world: RecordedWorld, order: int, horizon: float = HORIZON) -> Iterator
         if arm is None:
             return
         record = world.run(arm, flops)
-        number = len(pilots) + len(lost)
+        number = len(pilots) + len(replaced)
         name = str(record.provenance.get("cut_from", record.id))
         if name in pilots:
             # The same run, longer: its beginning is no second piece of evidence, but was paid for.
             before = pilots.pop(name)
             assert before.record is not None
             spec = replace(before.spec, budget=int(before.record.spent))
-            lost.append(replace(before, spec=spec, state="lost", record=None))
+            replaced.append(replace(before, spec=spec, state="lost", record=None))
         pilots[name] = Pilot(number, space.spec(cell, seed=number), "finished", record)
 
 
@@ -199,6 +209,12 @@ def shares(grid: Grid, steps: Sequence[Step], horizon: float = HORIZON) -> dict[
     return out
 
 
+def lost(grid: Grid, steps: Sequence[Step], horizon: float = HORIZON) -> float:
+    """By how much the full grid's mean at the last recommendation falls short of its best; NaN without one."""
+    seen = [s.arm for s in steps if s.spent <= horizon * grid.flops]
+    return float(grid.means.max() - grid.means[seen[-1]]) if seen else math.nan
+
+
 def replay(
     grids: Sequence[Grid],
     *,
@@ -215,12 +231,15 @@ def replay(
         about = {"reward": grid.reward, "budget": grid.budget, "target": grid.target}
         track = [[s.spent / grid.flops, s.arm] for s in steps]
         runs.append({**about, "method": method, "size": size, "order": order, **shares(grid, steps, horizon),
-                     "pilots": len(steps), "track": track})  # fmt: skip
+                     "lost": lost(grid, steps, horizon), "pilots": len(steps), "track": track})  # fmt: skip
 
     for grid in grids:
         for order in range(planner_orders):
             told(f"replay of {grid.reward}, {grid.target}: race, order {order}")
-            add(grid, "race", None, order, list(race(grid.start(order), order, horizon)))
+            steps = list(race(grid.start(order), order, horizon))
+            add(grid, "race", None, order, steps)
+            best = [Step(s.spent, s.arm if s.of_arms is None else s.of_arms) for s in steps]
+            add(grid, "race, of arms", None, order, best)
         for name, peer in PEERS.items():
             told(f"replay of {grid.reward}, {grid.target}: {name}")
             for size in PEER_SIZES:
@@ -238,6 +257,7 @@ def replay(
     return {"horizon": horizon, "grids": about, "rows": summary(runs), "runs": runs}
 
 
+METHODS = ("race", "race, of arms", *PEERS)
 QUESTIONS = ("arm", "arm_as_good", "regime", "regime_as_good")
 
 
@@ -245,7 +265,7 @@ def summary(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Median share per method and question, and how often it was at most half; a peer at its better size."""
     rows = []
     for target in sorted({r["target"] for r in runs}):
-        for method in ("race", *PEERS):
+        for method in METHODS:
             mine = [r for r in runs if r["method"] == method and r["target"] == target]
             sized = []
             for size in sorted({r["size"] for r in mine}, key=str):
@@ -256,6 +276,7 @@ def summary(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     # The lower of two neighbours: a mean with an infinity says nothing.
                     row[question] = float(np.sort(found)[(len(found) - 1) // 2])
                     row[f"{question}_by_half"] = wilson(sum(f <= 0.5 for f in found), len(found))
+                row["lost"] = float(np.mean([r["lost"] for r in these]))
                 sized.append(row)
             if sized:
                 rows.append(max(sized, key=lambda r: (r["arm_by_half"][0], r["arm_as_good_by_half"][0])))

@@ -19,12 +19,14 @@ from real_runs.study.results import (
     recorded,
     regimes,
     replay,
+    summary,
     tables,
     tables_race,
     targets,
 )
 from real_runs.study.results.evidence import StudyRecords, relative, slice_key
 from real_runs.study.results.legends import LEGENDS
+from real_runs.study.results.page import unfolded
 from real_runs.study.results.response import Response, responses
 
 ASKED = ("native", "pass@1", "judge")
@@ -145,7 +147,20 @@ def _replay(
     )
 
 
+SHORT = (
+    "integrity", "rates", "peaks", "rewards", "tuning", "targets", "spending", "regimes", "ranks", "calibration",
+    "replay", "prior",
+)  # fmt: skip
+
+
 def blocks(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """The short page, for `page.update`: answers first, then the tables at the main budget and LoRA rank."""
+    every = appendix(summary.trimmed(found))
+    out = {"answers": ("In short", summary.answers(found))}
+    return out | {name: (every[name][0], unfolded(every[name][1])) for name in SHORT}
+
+
+def appendix(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Every table with its title, for `page.update`."""
     out = {
         "integrity": ("Runs", tables.integrity(found["integrity"])),

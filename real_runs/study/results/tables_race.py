@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -166,7 +167,8 @@ def replay(found: Row) -> str:
     for r in found["rows"]:
         size = None if r["size"] is None else f"{r['size']:.2f} C"
         cells = [x for q in ("arm", "arm_as_good", "regime_as_good") for x in (r[q], share(r[f"{q}_by_half"]))]
-        rows.append([r["target"], r["method"], size, r["replays"], *cells])
+        lost = None if math.isnan(r["lost"]) else f"{r['lost']:.3f}"
+        rows.append([r["target"], r["method"], size, r["replays"], *cells, lost])
     head = [
         "target",
         "method",
@@ -178,6 +180,7 @@ def replay(found: Row) -> str:
         "by half ",
         "as good a regime",
         "by half  ",
+        "lost",
     ]
     note = (
         f"Median share of the grid's FLOPs after which the decision is the full grid's and stays so until "

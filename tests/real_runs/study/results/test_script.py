@@ -47,6 +47,7 @@ def test_part_of_a_study_says_what_is_missing(
     for name in ("rates", "rewards", "ranks", "replay"):
         assert "Missing" in page.partition(f"<!-- generated: {name} -->")[2].partition("<!-- end")[0]
     assert "not all of their arms are there yet: prm nano-s 4e11 rank 8." in page
+    assert "| runs over their budget | 0 |" in page.partition("<!-- generated: answers -->")[2]
     found = json.loads((out / "results.json").read_text())
     assert {(p["reward"], p["model"]) for p in found["peaks"]["tuned"]} == {("sparse", "nano-s")}
     assert found["integrity"]["overruns"] == []
@@ -82,7 +83,15 @@ def test_a_whole_study_from_a_pack(
     run(monkeypatch, packed, "--study", study_file, "--out", out, *counts)
     page = (out / "RESULTS.md").read_text()
     # Only sparse was made at the fixed rate, so nothing there can be compared with it.
-    assert page.count("Missing") == 1
+    every = (out / "APPENDIX.md").read_text()
+    assert (page.count("Missing"), every.count("Missing")) == (0, 1)
+    # The page answers first and stays short; the rest is in the appendix.
+    assert page.index("<!-- generated: answers -->") < page.index("<!-- generated: integrity -->")
+    assert len(page.encode()) < 30_000
+    assert "<details>" not in page
+    assert "<summary>Every trial</summary>" in every
+    assert "| sparse | nano-s | 1.3e11 | 8 |" in every
+    assert "| sparse | nano-s | 1.3e11 | 8 |" not in page
     assert {p.stem for p in out.glob("*.png")} == {
         "isoflop", "rho_star", "learning", "calibration", "prior", "prior_bases", "replay",
     }  # fmt: skip
