@@ -294,6 +294,8 @@ class RayExecutor(Queue[_Task]):
         if self._ray.is_initialized():
             return
         _check_reachable(self._address)
+        if self._address == "auto":
+            _check_own_cluster()
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self._address is None:
             # Not a cluster that happens to be named in the environment: that is address = "auto".
@@ -346,6 +348,18 @@ def _check_reachable(address: str | None) -> None:
         raise CannotDo(
             f"executor: nothing answers at {address!r} ({error}); is the cluster up, and the port open from here?"
         ) from error
+
+
+def _check_own_cluster() -> None:
+    """The address that ``auto`` stands for may be of a cluster that has ended; Ray itself waits minutes for it."""
+    from ray._private.services import canonicalize_bootstrap_address
+
+    try:
+        found = canonicalize_bootstrap_address("auto")
+    except (ConnectionError, ValueError) as error:
+        raise CannotDo(f"executor: Ray finds no cluster of this machine: {_in_words(error)}") from error
+    if found is not None:
+        _check_reachable(found)
 
 
 def _in_words(error: Exception) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +13,7 @@ from race.allocation import Allocation, size_run
 from race.errors import InvalidInput, RaceError
 from race.flops import Architecture
 from race.records import SCHEMA, Curve, Evidence, Health, PilotRecord, Status
-from race.units import format_flops
+from race.units import MAX_BUDGET, format_flops
 from real_runs.executors._base import Job
 from real_runs.executors.folder import JobFolder, difference
 from real_runs.executors.readings import PHASES, bill, readings_of
@@ -23,6 +22,7 @@ from real_runs.executors.readings import PHASES, bill, readings_of
 MOST_OF_BUDGET = 2.0
 LEAST_OF_BUDGET = 0.01
 _MOST_BYTES = 64 << 20
+_MOST_CHARACTERS = 600
 
 
 class RefusedResult(Exception):
@@ -112,10 +112,16 @@ def broken_record(
         flops=flops,
         curves=curves,
         evidence=evidence,
-        health=Health(status, " ".join(reason.split()), flags),
+        health=Health(status, _in_brief(reason), flags),
         steps=readings.steps,
         id=job.id,
     )
+
+
+def _in_brief(reason: str) -> str:
+    """On one line, and without the megabytes that a runner may have printed."""
+    said = " ".join(reason.split())
+    return said if len(said) <= _MOST_CHARACTERS else f"{said[: _MOST_CHARACTERS - 3]}..."
 
 
 def charged(record: PilotRecord, job: Job, attempts: int) -> PilotRecord:
@@ -191,12 +197,18 @@ def _check_numbers(flops: Any, where: str) -> None:
         raise RefusedResult(
             f"{where} is not a record: it has no flops object with {', '.join(PHASES)}"
             if flops is None
-            else f"impossible FLOPs: {where}.flops is {flops!r}, not an object by phase"
+            else f"impossible FLOPs: {where}.flops is {_short(flops)}, not an object by phase"
         )
     for name, value in flops.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value < 0:
-            raise RefusedResult(f"impossible FLOPs: {where}.flops.{name} is {value!r}")
+        # Compared, not asked with isfinite: JSON has whole numbers that are no float.
+        if not number or not 0 <= value <= MAX_BUDGET:
+            raise RefusedResult(f"impossible FLOPs: {where}.flops.{name} is {_short(value)}")
+
+
+def _short(value: Any) -> str:
+    said = repr(value)
+    return said if len(said) <= 60 else f"{said[:57]}..."
 
 
 def _check(record: PilotRecord, job: Job, where: str) -> None:
