@@ -50,10 +50,10 @@ class Look:
 
 
 def look(data: ReportData, model: str) -> Look:
-    """How ``model`` is drawn; models off the ladder are grey crosses."""
+    """How ``model`` is drawn; models off the ladder are black pentagons, as grey crosses did not stay healthy."""
     names = [name.lower() for name, _ in data.models]
     if model.lower() not in names:
-        return Look(GREY, ":", "x")
+        return Look("#000000", "-", "p")
     i = names.index(model.lower()) % len(COLOURS)
     return Look(COLOURS[i], DASHES[i], MARKS[i])
 
@@ -107,7 +107,7 @@ def _isoflop(ax: Axes, data: ReportData, on: Slice, floor: float) -> None:
         face = style.colour if healthy else "none"
         ax.errorbar(
             run.shares[1], max(value[-1], floor), yerr=1.645 * se[-1], fmt=style.mark, color=style.colour, markersize=5,
-            markerfacecolor=face, markeredgecolor="white" if healthy and style.mark != "x" else style.colour,
+            markerfacecolor=face, markeredgecolor="white" if healthy else style.colour,
             markeredgewidth=0.7, elinewidth=0.8, zorder=4,
         )  # fmt: skip
     real = "budget " if on.budget == data.budget else ""

@@ -17,7 +17,7 @@ from typing import Any
 
 from race.errors import CannotDo
 from race.reports.data import ReportData, Run
-from race.reports.payload import drawn_curves, embed, evenly, payload
+from race.reports.payload import MAX_CHECKS, MAX_PILOTS, drawn_curves, embed, evenly, payload
 from race.reports.words import (
     RISKY,
     evidence_words,
@@ -63,9 +63,11 @@ def build_page(data: ReportData) -> str:
             "decision": _decision(data),
             "what_if": asset("what_if.html") if what_if else "",
             "what_if_link": '\n<li><a href="#whatif">What if</a></li>' if what_if else "",
-            "simplex_note": ", the circle the what-if setting" if what_if else "",
+            "simplex_note": (", the circle the what-if setting." if what_if else ".")
+            + _drawn_note(len(data.runs), MAX_PILOTS, "pilots"),
             "target_options": "".join(f"<option>{escape(t)}</option>" for t in data.targets),
-            "curves_note": _curves_note(data.runs),
+            "isoflop_note": _strangers_note(data) + _drawn_note(len(data.runs), MAX_PILOTS, "pilots"),
+            "curves_note": _curves_note(data.runs) + _strangers_note(data),
             "curves_reward": _curves_reward(data),
             "evidence_table": _evidence(data, used),
             "calibration": _calibration(data),
@@ -248,9 +250,22 @@ def _curves_note(runs: Sequence[Run]) -> str:
     drawn = len(drawn_curves(runs))
     shown = f" {drawn} of {with_curves} are drawn, evenly chosen." if drawn < with_curves else ""
     return (
-        "Every pilot from the base model to the end of its budget, by colour and mark of its model. Grey with crosses: "
-        f"the run did not stay healthy.{shown} Points before the first FLOP are drawn at the left edge."
+        "Every pilot from the base model to the end of its budget, by colour and mark of its model. Grey and dotted, "
+        f"with crosses where there are few: the run did not stay healthy.{shown} Points before the first FLOP are "
+        "drawn at the left edge."
     )
+
+
+def _drawn_note(total: int, most: int, what: str) -> str:
+    """How many are drawn, where that is not all of them."""
+    return f" {most:,} of {total:,} {what} are drawn, evenly chosen." if total > most else ""
+
+
+def _strangers_note(data: ReportData) -> str:
+    """How runs of models off the ladder are drawn, where there are any."""
+    known = {name.lower() for name, _ in data.models}
+    others = {run.model.lower() for run in data.runs} - known
+    return " Pentagons in the colour of this text: models that are not on the ladder." if others else ""
 
 
 def _evidence(data: ReportData, used: int) -> str:
@@ -287,7 +302,7 @@ def _calibration(data: ReportData) -> str:
     lead = (
         f"Each run's final values, predicted from all other runs: the 90 % intervals cover {found['coverage']:.0%} of "
         f"{found['count']} measurements; the root mean square error is {found['rmse']:.3f}, where the measurements "
-        f"themselves spread by {found['spread']:.3f}."
+        f"themselves spread by {found['spread']:.3f}." + _drawn_note(found["count"], MAX_CHECKS, "measurements")
     )
     return f"<p>{lead}</p>"
 

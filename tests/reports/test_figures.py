@@ -123,7 +123,13 @@ def test_lightness_falls_with_size_and_shapes_differ_too() -> None:
     assert len(set(MARKS)) == len(set(map(str, DASHES))) == len(COLOURS)
 
 
-def test_models_off_the_ladder_are_grey_crosses(data: ReportData) -> None:
-    assert look(data, "somebody's model").mark == "x"
+def test_models_off_the_ladder_are_not_taken_for_runs_that_fell_ill(data: ReportData) -> None:
+    assert look(data, "somebody's model").mark == "p"
+    healthy = next(run for run in data.runs if run.status == "ok" and run.reward == data.reward)
+    stranger = replace(healthy, model="somebody's model")
+    ill = replace(healthy, status="collapsed", reason="reward fell")
+    lines = curves(replace(data, runs=(stranger, ill))).lines
+    assert lines[0].get_color() != lines[1].get_color()
+    assert lines[0].get_marker() != lines[1].get_marker()
     assert look(data, data.models[0][0]).colour == COLOURS[0]
     assert data.budget == BUDGET

@@ -192,6 +192,24 @@ def test_five_thousand_records(tmp_path: Path) -> None:
     assert "5000 records in" in words
     assert "200 of them are listed" in words
     assert "150 of 5000 are drawn" in words
+    assert words.count("1,000 of 5,000 pilots are drawn") == 2
+    assert "400 of 5,000 measurements are drawn" in words
+
+
+def test_a_healthy_run_off_the_ladder_is_not_drawn_as_an_ill_one(browser: Any, tmp_path: Path) -> None:
+    records = pilots(3)
+    stranger = replace(records[0], spec=replace(records[0].spec, model="somebody's <b>model</b>"))
+    ill = replace(records[1], health=replace(records[1].health, status="collapsed", reason="reward fell"))
+    file = tmp_path / "static.html"
+    page = static_page(stored(tmp_path / "pilots", [stranger, ill, records[2]]))
+    file.write_text(page, encoding="utf-8")
+    assert "Pentagons in the colour of this text: models that are not on the ladder" in text_of(page)
+    drawn = "return document.getElementById('chart-curves').data.map((t) => [t.text, t.line, t.marker])"
+    traces = browser(file).js(drawn)
+    looks = {("collapsed" in text, "somebody" in text): (line["color"], mark["symbol"]) for text, line, mark in traces}
+    assert looks[False, True][1] == "pentagon"
+    assert looks[True, False][1] == "x"
+    assert len({colour for colour, _ in looks.values()}) == 3
 
 
 def test_a_page_without_what_if_has_no_loose_ends(browser: Any, tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ function label(text) {
 
 function look(models, name) {
   const found = models.findIndex((m) => m.name.toLowerCase() === name.toLowerCase());
-  if (found < 0) return { colour: colour("soft"), dash: "dot", mark: "x" };
+  // Off the ladder: the text's own colour, because grey with crosses says that a run did not stay healthy.
+  if (found < 0) return { colour: colour("ink"), dash: "solid", mark: "pentagon" };
   return { colour: colour(`m${found % 6}`), dash: DASHES[found % 6], mark: MARKS[found % 6] };
 }
 
