@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from race.errors import InvalidInput
-from real_runs.study.results.page import interval, show, table, update
+from real_runs.study.results.page import folded, interval, show, table, unfolded, update
 
 
 def test_words_around_blocks_stay_and_new_blocks_are_added() -> None:
@@ -36,3 +36,9 @@ def test_cells() -> None:
     ]  # fmt: skip
     assert interval(0.5, 0.4, 0.612) == "0.50 [0.40, 0.61]"
     assert interval(None, None, None) == "–"
+
+
+def test_parts_that_open_on_a_click_can_be_left_out() -> None:
+    text = "| a |" + folded("More", "one\n\ntwo") + "\n\nAfter." + folded("And", "three")
+    assert unfolded(text) == "| a |\n\nAfter."
+    assert unfolded("| a |") == "| a |"
