@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -295,10 +296,18 @@ def split_targets(text: str) -> list[str]:
     return list(dict.fromkeys(check_target(name.strip()) for name in text.split(",")))
 
 
+def preferred(targets: Sequence[str]) -> list[str]:
+    """The target that fitted ones are asked about where nobody names one: native, or the first."""
+    return ["native"] if "native" in targets else [targets[0]]
+
+
 def pilot_flops(text: str, budget: int) -> int:
-    """``10%`` of the budget, or FLOPs."""
+    """``10%`` or ``0.1`` of the budget, or FLOPs, which are never below one."""
     from race.units import parse_budget, parse_fraction
 
-    if text.strip().endswith("%"):
+    if text.strip().endswith("%") or re.fullmatch(r"\s*0*\.\d*[1-9]\d*\s*", text):
         return max(1, int(budget * parse_fraction(text, field="pilot_budget")))
-    return parse_budget(text, field="pilot_budget")
+    try:
+        return parse_budget(text, field="pilot_budget")
+    except InvalidInput as error:
+        raise InvalidInput(f"{error}, or a share of the budget such as 10%") from None

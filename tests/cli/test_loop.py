@@ -80,6 +80,7 @@ def test_the_answer_is_that_of_plan_and_how_it_came_about(race: Race, tmp_path: 
         (("--storage", "/no/such/folder/study.db"), "storage: /no/such/folder/study.db cannot be opened"),
         (("--certainty", "0.2"), "certainty: found 0.2"),
         (("--pilot-budget", "200%"), "pilot_budget"),
+        (("--pilot-budget", "a tenth"), "or a share of the budget such as 10%"),
         (("--pilot-size", "1e30"), "sizes"),
         (("--config", "x.toml"), "config: found x.toml, which only runs of our own trainer read"),
         (("--gpus", "3"), "gpu: missing"),
