@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import time
 from pathlib import Path
@@ -48,7 +49,10 @@ def wait_for_progress(executor: Executor, pilot: object, share: float) -> None:
 
 def test_a_killed_worker_costs_an_attempt_and_no_more(tmp_path: Path) -> None:
     pilot = job(tmp_path)
-    with RayExecutor(command=simulated(1.5), slots=1, cpus=0.5, limits=LIMITS) as executor:
+    # The first attempt lasts until it is killed, however slow this machine is; the second one is short.
+    first, second = shlex.join(simulated(600)), shlex.join(simulated(0.2))
+    both = f"if mkdir '{{folder}}/first'; then exec {first}; else exec {second}; fi"
+    with RayExecutor(command=["sh", "-c", both], slots=1, cpus=0.5, limits=LIMITS) as executor:
         executor.submit(pilot)
         wait_for_progress(executor, pilot, 0)
         warden = kill_the_worker()
