@@ -8,7 +8,7 @@ A real run of ours has a ledger and checkpoints in ``run/``. Any other runner ma
 ``values`` holds pairs of value and standard error by target, and everything but ``flops`` may be missing. Increases are
 summed up. Where the number falls, the runner went back to a checkpoint and goes on from there, so a runner that
 restarts writes a first line with what it restarts from; what it does again is counted again, as it is spent again.
-A torn or unreadable line is skipped and counted.
+A torn or unreadable line is skipped and counted, and so is one with more than twice the pilot's budget.
 
 Whoever starts a runner again adds a line of its own, so that an attempt that told nothing is seen:
 
@@ -35,6 +35,8 @@ from real_runs.ledger import read_ledger
 PHASES = ("search", "learning", "reward")
 _STEP, _FLOPS, _VALUE, _SE = "step", "flops", "value", "se"
 RESTART = "race:restart"
+# Runs end within one step of their budget. More than this is another unit or another run.
+MOST_OF_BUDGET = 2.0
 
 
 @dataclass
@@ -148,6 +150,8 @@ class ForeignReadings:
 
     def __init__(self, folder: JobFolder) -> None:
         self._lines = Lines(folder.progress)
+        self._spec = folder.spec
+        self._most: float | None = None
         self._last = dict.fromkeys((*PHASES, "all"), 0.0)
         self._sums = dict.fromkeys((*PHASES, "all"), 0.0)
         self._known = False
@@ -182,6 +186,9 @@ class ForeignReadings:
             if not now or any(name not in self._last or not _amount(n) for name, n in now.items()):
                 self._lines.unreadable += 1
                 continue
+            if not sum(now.values()) <= self._limit():
+                self._lines.unreadable += 1
+                continue
             self._known = self.told = True
             for name, amount in now.items():
                 self._sums[name] += max(0.0, amount - self._last[name])
@@ -193,6 +200,15 @@ class ForeignReadings:
             for target, pair in values.items() if isinstance(values, Mapping) else ():
                 if isinstance(pair, list) and len(pair) == 2 and all(map(_amount, pair)) and max(pair) <= 1:
                     self._points.add(target, step, sum(self._last.values()), float(pair[0]), float(pair[1]))
+
+    def _limit(self) -> float:
+        """FLOPs that its current weights can have cost, as the folder's spec has it."""
+        if self._most is None:
+            try:
+                self._most = MOST_OF_BUDGET * json.loads(self._spec.read_bytes())["budget"]
+            except (OSError, ValueError, KeyError, TypeError):
+                return math.inf  # a folder that this machine does not see, or of somebody else's
+        return self._most
 
     def _restarted(self, untold: Any) -> None:
         self.told = False

@@ -16,10 +16,9 @@ from race.records import SCHEMA, Curve, Evidence, Health, PilotRecord, Status
 from race.units import MAX_BUDGET, format_flops
 from real_runs.executors._base import Job
 from real_runs.executors.folder import JobFolder, difference
-from real_runs.executors.readings import PHASES, bill, readings_of
+from real_runs.executors.readings import MOST_OF_BUDGET, PHASES, bill, readings_of
 
-# Runs end within one step of their budget. Twice as much, or a hundredth, is another unit or another run.
-MOST_OF_BUDGET = 2.0
+# Less than a hundredth of the budget is another unit or another run.
 LEAST_OF_BUDGET = 0.01
 _MOST_BYTES = 64 << 20
 _MOST_CHARACTERS = 600

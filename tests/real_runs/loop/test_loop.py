@@ -302,9 +302,9 @@ SILENT = """
 import json, os, sys
 spec = json.load(open(os.environ["RACE_SPEC"]))
 crashes = int(sys.argv[1])
-if sys.argv[2:] == ["tells"]:
+if sys.argv[2] != "silent":
     with open(os.environ["RACE_PROGRESS"], "a") as told:
-        for share in (0, 0.25):
+        for share in {"tells": (0, 0.25), "raves": (1e6, 1e19)}[sys.argv[2]]:
             print(json.dumps({"flops": share * spec["budget"]}), file=told)
 with open("attempts", "a+") as file:
     file.seek(0)
@@ -319,22 +319,23 @@ print(json.dumps({"flops": flops, "steps": 9, "curves": {"native": curve}}))
 
 
 @pytest.mark.parametrize(
-    ("crashes", "retries", "tells", "status", "units"),
+    ("crashes", "retries", "manner", "status", "units"),
     [
-        (1, 1, False, "ok", 1.75),  # a silent attempt in full, and the record
-        (2, 2, False, "ok", 2.75),
-        (9, 2, False, "failed", 3.0),  # each of three silent attempts
-        (9, 1, False, "failed", 2.0),
-        (9, 2, True, "failed", 0.75),
+        (1, 1, "silent", "ok", 1.75),  # a silent attempt in full, and the record
+        (2, 2, "silent", "ok", 2.75),
+        (9, 2, "silent", "failed", 3.0),  # each of three silent attempts
+        (9, 1, "silent", "failed", 2.0),
+        (9, 1, "raves", "failed", 2.0),  # impossible FLOPs are nothing told
+        (9, 2, "tells", "failed", 0.75),
     ],
 )
 def test_every_attempt_that_told_nothing_is_charged_in_full(
-    make: Make, tmp_path: Path, crashes: int, retries: int, tells: bool, status: str, units: float
+    make: Make, tmp_path: Path, crashes: int, retries: int, manner: str, status: str, units: float
 ) -> None:
     """A runner that crashes before it tells what it has spent may have spent all of its budget, each time."""
     script = tmp_path / "silent.py"
     script.write_text(SILENT)
-    command = [sys.executable, "-S", str(script), str(crashes), *(["tells"] if tells else [])]
+    command = [sys.executable, "-S", str(script), str(crashes), manner]
     executor = CommandExecutor(command, limits=Limits(retries=0, grace=1), cwd=tmp_path)
     size = BUDGET // 40
     made = make(executor, options=LoopOptions(prune=False, lost_work_inside=False, retries=retries, failures=1),
