@@ -15,6 +15,7 @@ from race.cli.options import (
     SeedOption,
     hardware_options,
     pilot_flops,
+    preferred,
     recipe_options,
     split_targets,
 )
@@ -58,7 +59,7 @@ def query(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option("--target", help="Default: the first one fitted. Several by commas: their trade-off."),
+        typer.Option("--target", help="Default: native, or the first one fitted. Several by commas: their trade-off."),
     ] = None,
     model: Annotated[str | None, typer.Option("--model", help="Ask about one model only.")] = None,
     rho: Annotated[float | None, typer.Option("--rho", help="Ask about one update fraction only.")] = None,
@@ -86,7 +87,7 @@ def query(
     flops = parse_budget(budget)
     said = recipe.reward(reward) if reward or recipe.given.get("reward") else None
     loaded, found = surrogate_of(surrogate, evidence, ladder, said, target, seed)
-    targets = split_targets(target) if target is not None else list(loaded.targets[:1])
+    targets = split_targets(target) if target is not None else preferred(loaded.targets)
     # What-ifs start from the recipe that was fitted; only what is said here differs from it.
     asked_reward = recipe.reward(reward, default=loaded.recipe.reward)
     template = recipe.build(loaded.ladder.under(loaded.recipe, asked_reward))

@@ -13,6 +13,7 @@ from race.cli.options import (
     RecipeOptions,
     SeedOption,
     hardware_options,
+    preferred,
     recipe_options,
     split_targets,
 )
@@ -159,7 +160,7 @@ def gather_report(asked: Asked, *, saved: str, interactive: bool = True) -> tupl
         fitted = Surrogate.fit(
             records, ladder=rungs, recipe=recipe, targets=_targets(records, asked.target), seed=asked.seed
         )
-    first = split_targets(asked.target) if asked.target is not None else list(_preferred(fitted.targets))
+    first = split_targets(asked.target) if asked.target is not None else list(preferred(fitted.targets))
     space = PilotSpace.build(
         rungs,
         budget=flops,
@@ -199,10 +200,6 @@ def _named(fitted: Any, target: str) -> str:
     from surrogate.evidence import resolve_target
 
     return str(resolve_target(target, fitted.targets))
-
-
-def _preferred(targets: Sequence[str]) -> list[str]:
-    return ["native"] if "native" in targets else [targets[0]]
 
 
 def _check_out(out: Path) -> None:
