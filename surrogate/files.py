@@ -226,7 +226,9 @@ def _read(path: Path) -> tuple[dict[str, Any], bytes]:
         raise CannotDo(f"surrogate: cannot read {error.filename}: {error.strerror}") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         found = document.get("schema") if isinstance(document, dict) else type(document).__name__
-        raise InvalidInput(f"{path / JSON_NAME}.schema: found {found!r}; allowed is {SCHEMA!r}")
+        raise InvalidInput(
+            f"{path / JSON_NAME}.schema: found {found!r}; allowed is {SCHEMA!r}: make it again with race fit"
+        )
     return document, packed
 
 
