@@ -124,7 +124,8 @@ def test_when_the_executor_is_killed_its_pilots_end_and_the_next_one_takes_over(
         (outcome,) = all_of(executor)
     assert outcome.record.health.status == "ok", outcome.record.health
     assert outcome.attempts == 1
-    assert not pilot.is_running()
+    # Where nobody reaps orphans, an ended one stays a zombie.
+    assert not pilot.is_running() or pilot.status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_folder_that_stays_locked_is_a_failure_that_says_so(tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ def test_a_killed_worker_costs_an_attempt_and_no_more(tmp_path: Path) -> None:
         (outcome,) = all_of(executor)
     assert outcome.record.health.status == "ok", outcome.record.health
     assert outcome.attempts == 2
-    assert not warden.is_running(), "the killed worker's pilot went on"
+    # Where nobody reaps orphans, an ended one stays a zombie.
+    assert not warden.is_running() or warden.status() == psutil.STATUS_ZOMBIE, "the killed worker's pilot went on"
 
 
 def test_a_worker_that_is_killed_each_time_is_a_failed_pilot(tmp_path: Path) -> None:
