@@ -17,9 +17,8 @@ import numpy.typing as npt
 from race.errors import CannotDo
 from real_runs.contracts import Completion, Judge, Problem, Reward, Task
 from real_runs.grpo.pricing import Prices
+from real_runs.intervals import Z95, wilson
 from real_runs.rollout._base import RolloutBackend, Sample, Sampling
-
-Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -146,11 +145,3 @@ def _estimate(means: npt.NDArray[np.float64], levels: Sequence[str], *, binary: 
         if level
     }
     return Estimate(value, se, lo, hi, by_level)
-
-
-def wilson(share: float, n: int) -> tuple[float, float]:
-    """95 % Wilson interval of a binomial share: sane at 0 and 1, where the normal one has no width."""
-    z2 = Z95 * Z95
-    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = Z95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)

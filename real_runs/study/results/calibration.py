@@ -24,7 +24,7 @@ import numpy.typing as npt
 from race.ladders import Ladder
 from race.records import PilotRecord
 from real_runs.study.results.evidence import only, slice_key, usable
-from real_runs.study.results.statistics import wilson
+from real_runs.study.results.statistics import share_of
 from surrogate import Surrogate
 from surrogate.kernels import noise_block
 from surrogate.left_out import LeftOut, shares
@@ -199,7 +199,7 @@ def summary(forecasts: Sequence[Forecast]) -> dict[str, Any]:
     return {
         "runs": n,
         "settings": len({f.setting for f in forecasts}),
-        "coverage": wilson(sum(f.covered for f in forecasts), n),
+        "coverage": share_of(sum(f.covered for f in forecasts), n),
         "rmse": float(np.sqrt(np.mean(errors**2))),
         "bias": float(errors.mean()),
         "spread": float(np.std([f.measured for f in forecasts])),

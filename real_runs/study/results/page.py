@@ -48,7 +48,7 @@ def interval(value: float | None, lo: float | None, hi: float | None, digits: in
 
 
 def share(found: Sequence[float] | None) -> str:
-    """A share with its interval, as `statistics.wilson` gives it."""
+    """A share with its interval, as `statistics.share_of` gives it."""
     return MISSING if found is None else interval(found[0], found[1], found[2])
 
 

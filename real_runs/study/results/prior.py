@@ -20,7 +20,7 @@ from race.simulator import Settings
 from real_runs.study.frontier import SliceKey, optimum
 from real_runs.study.results.evidence import only, relative
 from real_runs.study.results.response import DRAWS, Response
-from real_runs.study.results.statistics import wilson
+from real_runs.study.results.statistics import share_of
 from real_runs.study.tuning import Rates
 from surrogate import Surrogate
 
@@ -115,10 +115,11 @@ def _rows(
         together = [p["correlation"] for p in tops if np.isfinite(p["correlation"])]
         out.append(
             {
-                "target": target, "settings": len(mine), "coverage": wilson(sum(s["covered"] for s in mine), len(mine)),
+                "target": target, "settings": len(mine),
+                "coverage": share_of(sum(s["covered"] for s in mine), len(mine)),
                 "rmse": float(np.sqrt(np.mean(errors**2))), "bias": float(errors.mean()),
                 "spread": float(np.std([s["measured"] for s in mine])),
-                "slices": len(tops), "rho_star_inside": wilson(sum(p["inside"] for p in tops), len(tops)),
+                "slices": len(tops), "rho_star_inside": share_of(sum(p["inside"] for p in tops), len(tops)),
                 "median_lost": float(np.median([p["lost"] for p in tops])) if tops else None,
                 "median_correlation": float(np.median(together)) if together else None,
             }

@@ -23,7 +23,7 @@ from race.records import PilotRecord
 from real_runs.study.frontier import SliceKey, optimum
 from real_runs.study.results.evidence import cut, final, only, points_of, relative, slice_key, usable
 from real_runs.study.results.response import Response, regimes, responses
-from real_runs.study.results.statistics import wilson
+from real_runs.study.results.statistics import share_of
 from real_runs.study.tuning import Rates
 from surrogate import Surrogate
 from surrogate.optimum import Optimum
@@ -241,7 +241,7 @@ def _rates(trials: Sequence[Mapping[str, Any]], targets: Sequence[str]) -> list[
                     {
                         "target": target, "scope": scope, "method": method, "trials": len(mine),
                         "slices": len({(t["reward"], t["model"], t["budget"]) for t in mine}),
-                        "right": wilson(right, len(mine)), "as_good": wilson(good, len(mine)),
+                        "right": share_of(right, len(mine)), "as_good": share_of(good, len(mine)),
                     }
                 )  # fmt: skip
     return rows
@@ -283,5 +283,5 @@ def leave_one_rank_out(
     for target in targets:
         mine = [t for t in trials if t["target"] == target]
         n, right, good = len(mine), sum(bool(t["right"]) for t in mine), sum(bool(t["as_good"]) for t in mine)
-        rows.append({"target": target, "trials": n, "right": wilson(right, n), "as_good": wilson(good, n)})
+        rows.append({"target": target, "trials": n, "right": share_of(right, n), "as_good": share_of(good, n)})
     return {"trials": trials, "rates": rows if trials else []}

@@ -32,7 +32,7 @@ from planner.space import Cell
 from race.ladders import Ladder
 from race.simulator import Settings
 from real_runs.study.results.recorded import Grid, RecordedWorld
-from real_runs.study.results.statistics import wilson
+from real_runs.study.results.statistics import share_of
 
 HORIZON = 0.5
 SIZES = (1 / 6, 1 / 3, 1 / 2, 1.0)
@@ -275,7 +275,7 @@ def summary(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     found = [r[question] for r in these]
                     # The lower of two neighbours: a mean with an infinity says nothing.
                     row[question] = float(np.sort(found)[(len(found) - 1) // 2])
-                    row[f"{question}_by_half"] = wilson(sum(f <= 0.5 for f in found), len(found))
+                    row[f"{question}_by_half"] = share_of(sum(f <= 0.5 for f in found), len(found))
                 row["lost"] = float(np.mean([r["lost"] for r in these]))
                 sized.append(row)
             if sized:

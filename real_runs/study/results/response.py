@@ -1,9 +1,9 @@
 """One IsoFLOP slice with all its targets, and bootstrap draws that keep a run's targets together.
 
-As `real_runs.study.frontier`, whose optimum this uses: residuals are pooled over the arms of a slice and widened by
-sqrt(n / (n - 1)). Here a residual is a whole run's, one number per target, so that what a lucky seed does to native and
-to pass@1 at once stays together in differences between targets. A slice with one seed per arm borrows the residuals of
-slices that differ from it in LoRA rank or budget alone, and says so.
+With three seeds per arm, resampling an arm's own seeds would understate the spread, so residuals are pooled over the
+arms of a slice and widened by sqrt(n / (n - 1)). A residual is a whole run's, one number per target, so that what a
+lucky seed does to native and to pass@1 at once stays together in differences between targets. A slice with one seed
+per arm borrows the residuals of slices that differ from it in LoRA rank or budget alone, and says so.
 """
 
 from __future__ import annotations

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from real_runs.intervals import wilson
+
 FloatArray = npt.NDArray[np.float64]
 
 
-def wilson(hits: int, n: int, level: float = 0.95) -> tuple[float, float, float]:
-    """Share and its Wilson (1927) score interval; ``(nan, 0, 1)`` of nothing."""
-    if n == 0:
-        return math.nan, 0.0, 1.0
-    z = NormalDist().inv_cdf(0.5 + level / 2)
-    p = hits / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return p, max(0.0, centre - half), min(1.0, centre + half)
+def share_of(hits: int, n: int) -> tuple[float, float, float]:
+    """A share and its 95 % Wilson interval; ``(nan, 0, 1)`` of nothing."""
+    return (hits / n, *wilson(hits / n, n)) if n else (math.nan, 0.0, 1.0)
 
 
 def flat_p(arms: Sequence[FloatArray]) -> float | None:

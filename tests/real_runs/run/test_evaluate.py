@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from race.records import Curve
-from real_runs.evaluate import _estimate, evaluate, pass_at_k, wilson
+from real_runs.evaluate import _estimate, evaluate, pass_at_k
 from real_runs.grpo.health import HealthCounts, flags, verdict
 from real_runs.grpo.pricing import Prices
+from real_runs.intervals import wilson
 from real_runs.policy import build_policy
 from real_runs.rollout import Sampling, build_backend
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from race.errors import InvalidInput
-from real_runs.study.frontier import Frontier, SliceKey, optimum, rescaled, rho_star, rho_star_difference
+from real_runs.study.frontier import SliceKey, optimum, rescaled
+from real_runs.study.results.response import Response, difference, peak
 
 RHOS = np.array([0.3, 0.45, 0.6, 0.75, 0.88])
 KEY = SliceKey("sparse", "nano-s", 10**11, 8)
@@ -35,9 +37,13 @@ def test_an_end_of_the_grid_is_itself_and_the_optimum_stays_between_the_neighbou
     assert (found <= RHOS[np.minimum(top + 1, 4)] + 1e-12).all()
 
 
-def made(top: float, rng: np.random.Generator, *, seeds: int = 3, noise: float = 0.02) -> Frontier:
+def made(top: float, rng: np.random.Generator, *, seeds: int = 3, noise: float = 0.02) -> Response:
     truth = np.array([0.7 - 0.05 * (logit(r) - logit(top)) ** 2 for r in RHOS])
-    return Frontier(KEY, "pass@1", RHOS, tuple(m + noise * rng.normal(size=seeds) for m in truth))
+    return response([m + noise * rng.normal(size=seeds) for m in truth])
+
+
+def response(arms: Sequence[np.ndarray]) -> Response:
+    return Response(KEY, ("pass@1",), RHOS, tuple(arm[:, None] for arm in arms), ())
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
@@ -47,9 +53,11 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say(seeds: int) -> Non
     n = 120
     for _ in range(n):
         first, second = made(0.5, rng, seeds=seeds), made(0.68, rng, seeds=seeds)
-        found = rho_star(first, draws=400)
+        found = peak(first, "pass@1", draws=400).interval
+        assert found is not None
         covered += found.lo <= 0.5 <= found.hi
-        gap = rho_star_difference(first, second, draws=400)
+        gap = difference(first, second, "pass@1", draws=400)
+        assert gap is not None
         differences += gap.lo <= -0.18 <= gap.hi
     # 95 % stated; three standard errors of a count out of 120 are 6 points.
     assert covered / n >= 0.89
@@ -57,10 +65,10 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say(seeds: int) -> Non
 
 
 def test_one_seed_says_nothing_about_spread() -> None:
-    one = Frontier(KEY, "native", RHOS, tuple(np.array([0.1 * i]) for i in range(5)))
-    assert one.best == 0.88
-    with pytest.raises(InvalidInput, match="at least two"):
-        rho_star(one)
+    one = response([np.array([0.1 * i]) for i in range(5)])
+    assert peak(one, "pass@1").rho == 0.88
+    assert peak(one, "pass@1").interval is None
+    assert difference(one, one, "pass@1") is None
 
 
 def test_native_rewards_are_rescaled_per_system() -> None:

@@ -12,7 +12,7 @@ from real_runs.study.frontier import SliceKey
 from real_runs.study.results import learning, optima
 from real_runs.study.results.evidence import StudyRecords
 from real_runs.study.results.response import Response, difference, peak, regimes, responses
-from real_runs.study.results.statistics import flat_p, number, wilson
+from real_runs.study.results.statistics import flat_p, number, share_of
 from real_runs.study.results.targets import disagreement
 from tests.real_runs.study.results.made import collapsed, logit, top
 
@@ -157,8 +157,8 @@ def test_regimes_of_a_slice_follow_its_costs(evidence: StudyRecords) -> None:
 
 
 def test_small_statistics() -> None:
-    assert wilson(8, 10) == pytest.approx((0.8, 0.4902, 0.9433), abs=1e-4)
-    assert wilson(0, 0)[1:] == (0, 1)
+    assert share_of(8, 10) == pytest.approx((0.8, 0.4902, 0.9433), abs=1e-4)
+    assert share_of(0, 0)[1:] == (0, 1)
     assert flat_p([np.array([1.0, 1.1, 0.9]), np.array([1.0, 1.1, 0.9])]) == pytest.approx(1)
     assert flat_p([np.array([1.0, 1.1, 0.9]), np.array([2.0, 2.1, 1.9])]) == pytest.approx(2.55e-4, rel=0.02)
     assert flat_p([np.array([1.0]), np.array([2.0])]) is None
