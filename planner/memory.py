@@ -33,7 +33,7 @@ from planner.sampler import WHY, RaceSampler
 from planner.seeds import trial_seed
 from planner.storage import Storage, open_storage, storage_errors
 from race.errors import CannotDo, InvalidInput, RaceError
-from race.records import PilotRecord, PilotSpec
+from race.records import ENDED, PRUNED, PilotRecord, PilotSpec
 
 LEASE, TOKEN, FACTS = "race:lease", "race:token", "race:facts"
 
@@ -377,7 +377,7 @@ class StudyMemory:
         value = trials.value_of(record, self.space.target)
         if value is None:
             return TrialState.FAIL, None
-        return (TrialState.PRUNED if {"pruned", "ended"} & set(record.health.flags) else TrialState.COMPLETE), value
+        return (TrialState.PRUNED if {PRUNED, ENDED} & set(record.health.flags) else TrialState.COMPLETE), value
 
     def _shown(self, record: PilotRecord) -> list[tuple[int, float]]:
         curve = record.curves.get(self.space.target)

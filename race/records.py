@@ -137,6 +137,10 @@ class Curve:
         return cls(**{name: _list(items, f"{where}.{name}") for name, items in values.items()})
 
 
+# Flags of a run that was asked to end: by whoever ran it, because it could no longer matter, or because its loop ended.
+STOPPED, PRUNED, ENDED = "stopped", "pruned", "ended"
+
+
 @dataclass(frozen=True)
 class Health:
     """How a run went. Anything but ``ok`` keeps its measured FLOPs and says why."""

@@ -23,7 +23,7 @@ import numpy as np
 from race.errors import CannotDo, InvalidInput
 from race.ladders import Ladder, LadderModel
 from race.ladders import model as built_in_model
-from race.records import EVIDENCE, Curve, PilotRecord
+from race.records import ENDED, EVIDENCE, PRUNED, STOPPED, Curve, PilotRecord
 from surrogate.points import FloatArray
 
 POINTS_PER_CURVE = 12
@@ -238,7 +238,7 @@ def _falls(runs: Sequence[Run]) -> list[str]:
 
 def _what_became_of(record: PilotRecord) -> str:
     """The status, but ``stopped`` for a run that was asked to end: it did not fail, somebody had seen enough."""
-    asked = record.health.status == "failed" and bool({"stopped", "pruned", "ended"} & set(record.health.flags))
+    asked = record.health.status == "failed" and bool({STOPPED, PRUNED, ENDED} & set(record.health.flags))
     return "stopped" if asked else record.health.status
 
 

@@ -71,7 +71,9 @@ def _run(memory: StudyMemory, pilot: Any, targets: tuple[str, ...]) -> dict[str,
 
 def _how_it_ended(record: PilotRecord) -> str:
     """The status, in another word for a pilot that was asked to end: neither did it fail nor take too long."""
-    for flag, word in (("pruned", "pruned"), ("ended", "stopped"), ("stopped", "stopped")):
+    from race.records import ENDED, PRUNED, STOPPED
+
+    for flag, word in ((PRUNED, "pruned"), (ENDED, "stopped"), (STOPPED, "stopped")):
         if flag in record.health.flags and record.health.status in ("failed", "timeout"):
             return word
     return record.health.status

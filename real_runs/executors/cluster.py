@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from race.errors import CannotDo, InvalidInput
-from race.records import Curve, Evidence, PilotRecord
+from race.records import STOPPED, Curve, Evidence, PilotRecord
 from real_runs.executors._base import Job, Outcome
 from real_runs.executors.bookkeeping import Queue
 from real_runs.executors.folder import JobFolder
@@ -245,7 +245,7 @@ class RayExecutor(Queue[_Task]):
 
     def _conclude_broken(self, task: _Task, reason: str = "", *flags: str) -> None:
         if task.stopped is not None:
-            reason, flags = f"stopped: {task.stopped}", ("stopped",)
+            reason, flags = f"stopped: {task.stopped}", (STOPPED,)
         record = broken_record(
             task.job, "failed", reason, evidence=self._evidence, flags=flags, started=task.attempts > 0
         )

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from race.errors import CannotDo, InvalidInput
-from race.records import Curve, Evidence, PilotRecord, Status
+from race.records import STOPPED, Curve, Evidence, PilotRecord, Status
 from real_runs.executors._base import Job, Outcome, first_target
 from real_runs.executors.bookkeeping import Queue
 from real_runs.executors.folder import JobFolder
@@ -134,7 +134,7 @@ class CommandExecutor(Queue[_Task]):
         if task is None or task.asked is not None:
             return
         with interrupts_deferred():
-            self._ask(task, "failed", f"stopped: {reason}", "stopped")
+            self._ask(task, "failed", f"stopped: {reason}", STOPPED)
             self._advance()
 
     def set_environment(self, slot: int, env: Mapping[str, str]) -> None:

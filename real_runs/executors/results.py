@@ -12,7 +12,7 @@ from typing import Any
 from race.allocation import Allocation, size_run
 from race.errors import InvalidInput, RaceError
 from race.flops import Architecture
-from race.records import SCHEMA, Curve, Evidence, Health, PilotRecord, Status
+from race.records import SCHEMA, STOPPED, Curve, Evidence, Health, PilotRecord, Status
 from race.units import MAX_BUDGET, format_flops
 from real_runs.executors._base import Job
 from real_runs.executors.folder import JobFolder, difference
@@ -102,7 +102,7 @@ def broken_record(
     readings = readings_of(folder)
     readings.spent()
     curves = readings.curves()
-    if "stopped" in flags and any(len(curve) > 1 for curve in curves.values()):
+    if STOPPED in flags and any(len(curve) > 1 for curve in curves.values()):
         status = "timeout"
     if started and not told:
         flags = (*flags, "flops-unknown")

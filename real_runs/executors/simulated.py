@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from race.errors import InvalidInput, RaceError
-from race.records import Curve, PilotRecord, PilotSpec
+from race.records import STOPPED, Curve, PilotRecord, PilotSpec
 from race.simulator import Worlds, run_world
 from race.simulator.worlds import world
 from real_runs.executors._base import Job, Outcome, first_target
@@ -157,7 +157,7 @@ class SimulatorExecutor(Queue[_Task]):
             "failed",
             f"stopped: {task.stopped}",
             evidence="simulated",
-            flags=("stopped",),
+            flags=(STOPPED,),
             started=False,
         )
 

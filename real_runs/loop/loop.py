@@ -28,7 +28,7 @@ from planner.progress import Progress
 from planner.proposer import NoProposal
 from planner.storage import Busy, storage_errors
 from race.errors import CannotDo, InvalidInput, RaceError
-from race.records import PilotRecord
+from race.records import ENDED, PRUNED, STOPPED, PilotRecord
 from race.store import Store
 from real_runs.executors._base import Executor, Job, Outcome
 from real_runs.executors.limits import HOPELESS_CODES, WORKER_LOST
@@ -39,9 +39,6 @@ from real_runs.loop.pruning import PruneChecks
 from real_runs.loop.state import Ending, LoopOptions, LoopState
 
 T = TypeVar("T")
-
-# Flags of pilots that were asked to end: alone, or because the loop did.
-PRUNED, ENDED = "pruned", "ended"
 
 
 class Loop:
@@ -226,8 +223,8 @@ class Loop:
         if "flops-unknown" in record.health.flags and exit_code(record) not in HOPELESS_CODES:
             record = charged_in_full(record)
         asked = self._stopped.pop(outcome.job.id, None)
-        if asked is not None and "stopped" in record.health.flags:
-            flags = tuple(flag for flag in record.health.flags if flag != "stopped")
+        if asked is not None and STOPPED in record.health.flags:
+            flags = tuple(flag for flag in record.health.flags if flag != STOPPED)
             health = replace(record.health, reason=": ".join(asked), flags=(*flags, asked[0]))
             record = replace(record, health=health)
         if not self._study(partial(self.memory.finish, claim, record, self.owner)):
@@ -246,7 +243,7 @@ class Loop:
             exit_code(record) not in (0, None, *HOPELESS_CODES) or WORKER_LOST in record.health.flags
         )
         tries = self._tries.get(claim.job, 0)
-        if not crashed or tries >= self.options.retries or set(record.health.flags) & {"stopped", "timed-out"}:
+        if not crashed or tries >= self.options.retries or set(record.health.flags) & {STOPPED, "timed-out"}:
             return False
         self._tries[claim.job] = tries + 1
         self._tell(f"pilot {claim.number}: {record.health.reason}; trying again")
