@@ -7,8 +7,9 @@
   can outweigh it. Alone they are fitted, and the evidence counts say that they are all there is.
 * The same run twice (the same id, the same spec and curves, or the same measurements of the same model and recipe
   under another seed, budget or assumed length) counts once.
-* Curves are thinned by averaging in bins of log FLOPs. For ``native``, measured on fresh samples each time,
-  averaging reduces the standard error; for evaluations on one fixed question set it does not.
+* Curves are thinned to points even in log FLOPs, the first and the last among them; each is the average of what was
+  measured within a tenth around it. For ``native``, measured on fresh samples each time, averaging reduces the standard
+  error; for evaluations on one fixed question set it does not.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from race.errors import CannotDo, InvalidInput
 from race.ladders import Ladder, LadderModel
@@ -30,6 +32,9 @@ POINTS_PER_CURVE = 12
 TOTAL_POINTS = 2400
 UNHEALTHY = ("collapsed", "diverged", "failed")
 COLLAPSED = ("collapsed", "diverged")
+# Width in log FLOPs of what is averaged into one point. The mean of a wider stretch lies below a curve that levels off,
+# most of all at its end, which is what a fit is asked about.
+_WINDOW = 0.1
 _DISTINCT = 4  # different values on a curve from which on it is its own fingerprint
 # A curve that ends this many standard errors, and this much, below its start has fallen.
 _FALL_SES = 3.0
@@ -258,7 +263,9 @@ def _at_most(
 
 
 def thin(curve: Curve, limit: int = POINTS_PER_CURVE, *, fresh: bool = False) -> ThinCurve:
-    """At most ``limit`` points: the base model, then averages over bins even in log FLOPs; one point is the last.
+    """At most ``limit`` points: the base model, then averages of narrow windows at places even in log FLOPs.
+
+    The first and the last measurement have windows of their own, and one point is the last.
 
     Parameters
     ----------
@@ -271,22 +278,32 @@ def thin(curve: Curve, limit: int = POINTS_PER_CURVE, *, fresh: bool = False) ->
     paid = flops > 0
     groups = [np.flatnonzero(~paid)] if (~paid).any() else []
     later = np.flatnonzero(paid)
-    bins = limit - len(groups)
-    if len(later) and bins < 1:
+    places = limit - len(groups)
+    if len(later) and places < 1:
         groups = [later[-1:]]
     elif len(later):
-        position = np.log(flops[later])
-        span = position[-1] - position[0]
-        if len(np.unique(position)) <= bins:
-            label = np.unique(position, return_inverse=True)[1]
-        else:
-            label = np.minimum(((position - position[0]) / span * bins).astype(int), bins - 1)
-        groups += [later[label == k] for k in np.unique(label)]
+        groups += [later[g] for g in _windows(np.log(flops[later]), places)]
     return ThinCurve(
         np.array([np.exp(np.log(flops[g]).mean()) if flops[g[0]] > 0 else 0.0 for g in groups]),
         np.array([value[g].mean() for g in groups]),
         np.array([np.sqrt(np.mean(se[g] ** 2) / (len(g) if fresh else 1)) for g in groups]),
     )
+
+
+def _windows(position: FloatArray, places: int) -> list[npt.NDArray[np.intp]]:
+    """Indices of what is averaged at each of at most ``places`` places, which share no measurement."""
+    distinct, label = np.unique(position, return_inverse=True)
+    if len(distinct) <= places:
+        return [np.flatnonzero(label == k) for k in range(len(distinct))]
+    if places == 1:
+        return [np.flatnonzero(position == distinct[-1])]
+    even = np.linspace(distinct[0], distinct[-1], places)
+    nearest = np.unique(np.abs(distinct[:, None] - even).argmin(axis=0))
+    centres = distinct[nearest]
+    # Every measurement belongs to the centre nearest to it, and counts where it is near enough.
+    owner = np.abs(position[:, None] - centres).argmin(axis=1)
+    near = np.abs(position - centres[owner]) <= _WINDOW / 2
+    return [np.flatnonzero(near & (owner == k)) for k in range(len(centres))]
 
 
 def _honest_se(value: FloatArray, se: FloatArray) -> FloatArray:

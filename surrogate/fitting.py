@@ -65,6 +65,12 @@ class Fit:
         return [(int(i), float(f)) for i, f in enumerate(self.inflation) if f > 1]
 
     @property
+    def oddness(self) -> float:
+        """Mean noise factor of the runs, by which a fresh run's noise is larger than that of one nobody doubts: it may
+        turn out as odd as those that were doubted."""
+        return float(self.inflation.mean()) if len(self.inflation) else 1.0
+
+    @property
     def strained(self) -> bool:
         """Whether the data only fit with errors that neither seeds nor the simulator are known to make."""
         if not len(self.data) or isinstance(self.posterior, Pending):

@@ -6,8 +6,8 @@
 Fisher scoring rather than L-BFGS: the information matrix is positive definite by construction, half a dozen
 iterations suffice, and its inverse is the Laplace covariance that the draws need anyway.
 
-Above `SUBSET` points the hyperparameters are learned on a subset that keeps every run and its last points
-(they enter through n^3); the posterior itself always uses every point.
+Above `SUBSET` points the hyperparameters are learned on a subset (they enter through n^3): the ends of all curves, then
+points before them; of more runs than it has room for, an even selection. The posterior itself always uses every point.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from surrogate.linalg import cholesky, solve_lower
 from surrogate.points import Data, FloatArray, IntArray
 
 SUBSET = 140
+SUBSET_MOST = 300
+_GOLDEN = 0.6180339887498949
 _ITERATIONS = 25
 _TOLERANCE = 0.02  # nats gained by a step
 
@@ -84,21 +86,24 @@ def draw(mean: FloatArray, covariance: FloatArray, count: int, *, seed: int) -> 
     return np.concatenate([mean[None], mean + half, mean - half])[:count]
 
 
-def subset(data: Data, limit: int = SUBSET) -> IntArray:
-    """Indices of at most about ``limit`` points that keep the end of every curve.
+def subset(data: Data, limit: int | None = None) -> IntArray:
+    """Indices of at most ``limit`` points, by default two per curve from `SUBSET` up to `SUBSET_MOST`.
 
-    Points are ranked within their curve from its end, then halved: last, middle, quarters; so a curve that
-    loses points keeps its span.
+    Points are ranked within their curve from its end, then halved: last, first, middle, quarters; so a curve that
+    loses points keeps its span. Of equal rank an even selection of curves is taken: records come sorted, and the last
+    ones alone would be those of one model.
     """
+    key = data.run * (data.target.max(initial=0) + 1) + data.target
+    curves = np.unique(key)
+    limit = min(max(SUBSET, 2 * len(curves)), SUBSET_MOST) if limit is None else limit
     if len(data) <= limit:
         return np.arange(len(data))
-    rank = np.empty(len(data))
-    key = data.run * (data.target.max() + 1) + data.target
-    for curve in np.unique(key):
+    rank, turn = np.empty(len(data)), np.empty(len(data))
+    for number, curve in enumerate(curves):
         inside = np.flatnonzero(key == curve)
         rank[inside] = _halving_rank(len(inside))
-    order = np.lexsort((-np.arange(len(data)), rank))
-    return np.sort(order[:limit])
+        turn[inside] = number * _GOLDEN % 1  # any first few of these numbers are spread evenly
+    return np.sort(np.lexsort((turn, rank))[:limit])
 
 
 def _halving_rank(count: int) -> FloatArray:

@@ -269,7 +269,7 @@ class Surrogate:
         """Latent variance between two whole runs of one setting: seeds and wander, without evaluation noise."""
         posterior = self.state.posterior
         each = [c.hyper.run**2 + c.hyper.curve**2 for c in posterior.components]
-        return float(posterior.spread**2 * np.dot(posterior.weights, each))
+        return float(posterior.spread**2 * self.state.oddness * np.dot(posterior.weights, each))
 
     @property
     def spread(self) -> float:

@@ -114,6 +114,23 @@ def test_thinning_keeps_ends_order_and_range(values: list[float], limit: int) ->
     assert out.value.max() <= max(values) + 1e-12
 
 
+@given(st.integers(2, 400), st.integers(2, 12), st.booleans())
+def test_a_thinned_curve_lies_on_the_curve_up_to_its_end(points: int, limit: int, base: bool) -> None:
+    # Levels off, as learning does: the mean of a wide stretch would lie below it.
+    flops = np.linspace(0 if base else 1e16, 1e16 * points, points)
+    value = 0.9 * (1 - np.exp(-4 * flops / flops[-1]))
+    out = thin(Curve(tuple(range(points)), tuple(flops), tuple(value), tuple([0.01] * points)), limit)
+    assert out.value == pytest.approx(0.9 * (1 - np.exp(-4 * out.flops / flops[-1])), abs=2e-3)
+    assert out.flops[-1] >= flops[-1] * np.exp(-0.1)
+
+
+def test_measurements_far_apart_are_not_mixed() -> None:
+    made = curve(np.array([0.1, 0.3, 0.5, 0.6, 0.65, 0.68, 0.7]))
+    out = thin(made, 4)
+    assert set(out.value) <= {0.1, 0.3, 0.5, 0.6, 0.65, 0.68, 0.7}
+    assert (out.flops[-1], out.value[-1]) == (pytest.approx(6e16), pytest.approx(0.7))
+
+
 def test_fresh_samples_average_out_and_one_question_set_does_not() -> None:
     made = curve(np.full(300, 0.5))
     assert thin(made, fresh=True).se[-1] < 0.02

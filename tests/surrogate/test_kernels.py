@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from surrogate_pilots import RUNGS, pilots
@@ -106,6 +108,28 @@ def test_subset_keeps_the_end_of_every_curve(fitted: Surrogate) -> None:
         for target in (0, 1):
             ends = [i for i in range(block.start, block.stop) if data.target[i] == target]
             assert ends[-1] in chosen
+
+
+def test_a_subset_of_many_curves_is_spread_over_all_of_them(fitted: Surrogate) -> None:
+    data = fitted.state.data
+    runs = len(data.blocks)
+    chosen = subset(data, runs // 2)
+    seen = np.unique(data.run[chosen])
+    thirds = np.histogram(seen, bins=3, range=(0, runs - 1))[0]
+    assert thirds.min() >= 1
+    # Ends first: no run gives a second point while another has given none.
+    ends = {(int(data.run[i]), int(data.target[i])): i for i in range(len(data))}
+    assert set(chosen.tolist()) <= set(ends.values())
+
+
+def test_by_default_a_subset_grows_with_the_number_of_curves(fitted: Surrogate) -> None:
+    data = fitted.state.data
+    many = np.concatenate([np.full(4, i) for i in range(100)])
+    grown = replace(data[np.zeros(400, dtype=int)], run=many, target=np.zeros(400, dtype=int))
+    chosen = subset(grown)
+    assert len(chosen) == 200
+    assert set(many[chosen]) == set(range(100))
+    assert set(np.arange(3, 400, 4)) <= set(chosen.tolist())
 
 
 def test_distances_to_a_grid_are_those_of_its_settings(fitted: Surrogate) -> None:

@@ -64,7 +64,7 @@ def test_it_serves_no_other_records_ladder_or_state(few: Pack, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_the_shipped_fit_is_that_of_this_version() -> None:
-    """If this fails, the surrogate changed: race study pack OUT --to race/data/nano-study.jsonl.gz --fit."""
+    """If this fails, the surrogate changed: call `fit_pack` on the packaged study again."""
     shipped = packaged_study("nano-study")
     kept, why = fitted_to(shipped, RUNGS)
     assert kept is not None, why

@@ -123,6 +123,14 @@ def test_running_pilots_keep_the_widening() -> None:
     assert ahead.spread == fitted.spread
 
 
+def test_a_fresh_run_may_be_as_odd_as_those_that_were_doubted() -> None:
+    fitted = fit(scattered())
+    runs = len(fitted.state.inflation)
+    trusted = replace(fitted, state=replace(fitted.state, inflation=np.ones(runs)))
+    doubted = replace(fitted, state=replace(fitted.state, inflation=np.array([16.0] + [1.0] * (runs - 1))))
+    assert doubted.run_variance == pytest.approx(trusted.run_variance * (16 + runs - 1) / runs)
+
+
 def test_it_is_saved_and_checked(tmp_path: Path) -> None:
     fitted = fit(scattered())
     fitted.save(tmp_path / "kept")

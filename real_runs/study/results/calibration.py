@@ -3,7 +3,8 @@
 All seeds of one (model, reward, ρ, budget, rank) are left out together, at whatever rate, and each of their final
 values is predicted with a 90 % interval for a single fresh run: in closed form with hyperparameters held
 (`surrogate.left_out`), widened as the surrogate widens itself (`surrogate.calibration`). One thing is taken back: where
-the fit doubts a left-out run it has given it a larger noise, which a prediction made beforehand could not know.
+the fit doubts a left-out run it has given it a larger noise, which a prediction made beforehand could not know. It gets
+the mean noise of all other runs instead.
 `refitted` does the same by fitting again without the setting, hyperparameters included: slower, and the check on this.
 
 Every target is fitted by itself. A joint fit answers about as well, and thins every curve to its last point.
@@ -93,13 +94,13 @@ def leave_one_setting_out(
         blocks = [data.blocks[number] for number in runs]
         told = [view.predict(np.concatenate([np.arange(b.start, b.stop) for b in blocks])) for view in views]
         share = shares(told, posterior.components, posterior.weights)
-        end = -1
+        end, odd = -1, float(np.delete(fitted.state.inflation, runs).mean())
         for number, block in zip(runs, blocks, strict=True):
             end += block.stop - block.start
             means, variances, noise = [], [], 0.0
             for answer, component, weight in zip(told, posterior.components, share, strict=True):
                 stated = float(component.noise_blocks[number][-1, -1])
-                plain = float(noise_block(data, block, component.hyper, fitted.state.variance)[-1, -1])
+                plain = odd * float(noise_block(data, block, component.hyper, fitted.state.variance)[-1, -1])
                 means.append(answer.means[:, end])
                 variances.append(max(float(answer.variances[end]) - stated + plain, 1e-12))
                 noise += weight * plain * posterior.spread**2
@@ -150,7 +151,7 @@ def refitted(
             mean, variance = posterior.moments(fitted.points(at, target))
             evaluation = float(latent_sd(to_value(mean), np.array([record.curves[target].se[-1]]))[0]) ** 2
             # `run_variance` and `moments` are widened already.
-            noise = fitted.run_variance + posterior.spread**2 * (white + evaluation)
+            noise = fitted.run_variance + posterior.spread**2 * fitted.state.oddness * (white + evaluation)
             latents = _draws([mean], [float(variance[0, 0]) + noise], [np.ones(1)], 1.0)
             found.append(_forecast(latents, noise, posterior.spread, record, setting, target, level))
     return found
