@@ -117,15 +117,18 @@ def pack(
     fit: Annotated[
         bool, typer.Option("--fit/--no-fit", help="Keep a surrogate fitted to it beside it: answers at once.")
     ] = False,
+    stage: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stage", help="Pack the runs of this stage; repeatable. Default: all.", show_default=False
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """All records of a study in one small file, which every command takes as evidence.
-
-    The study that ships with the package: race study pack OUT --to race/data/nano-study.jsonl.gz --fit
-    """
+    """The records of a study in one small file, which every command takes as evidence."""
     from race.cli.study_pack import pack_study
 
-    data = pack_study(out, to, name, fit)
+    data = pack_study(out, to, name, fit, stage or ())
     emit(data, as_json, lambda console: _render_pack(console, data))
     for problem in data["skipped"]:
         note(f"skipped {problem}")

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from race.errors import CannotDo, InvalidInput
 
 if TYPE_CHECKING:
+    from race.records import PilotRecord
     from race.store import LoadedRecords
 
 
-def pack_study(out: Path, to: Path, name: str | None, fit: bool) -> dict[str, Any]:
-    """Write the records of the study in ``out`` to the file ``to``; what ``--json`` says of it."""
+def pack_study(
+    out: Path, to: Path, name: str | None, fit: bool, stages: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Write the records of the study in ``out``, or of some of its stages, to the file ``to``; what ``--json`` says."""
     from race.packed import SUFFIX, pack, read_pack
 
     if not to.name.endswith(SUFFIX) or to.name == SUFFIX:
@@ -22,7 +26,7 @@ def pack_study(out: Path, to: Path, name: str | None, fit: bool) -> dict[str, An
     if not to.parent.is_dir():
         raise InvalidInput(f"to: found {to}, whose folder {to.parent} does not exist; make it first")
     loaded = _records(out)
-    records = loaded.require()
+    records = _of_stages(loaded.require(), stages)
     studies = sorted({str(record.provenance.get("study", "")) for record in records} - {""})
     if name is None and len(studies) != 1:
         raise InvalidInput(f"name: missing, and the records name {', '.join(studies) or 'no study'}; give --name")
@@ -71,6 +75,14 @@ def _records(out: Path) -> LoadedRecords:
     from race.store import Store
 
     return Store(out / "records").records()
+
+
+def _of_stages(records: Sequence[PilotRecord], stages: Sequence[str]) -> list[PilotRecord]:
+    known = sorted({stage for record in records for stage in record.provenance.get("stages", [])})
+    for stage in stages:
+        if stage not in known:
+            raise InvalidInput(f"stage: found {stage}; the records have {', '.join(known) or 'none'}")
+    return [r for r in records if not stages or set(stages) & set(r.provenance.get("stages", []))]
 
 
 def _tuned(out: Path) -> dict[str, Any] | None:

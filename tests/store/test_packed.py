@@ -155,7 +155,11 @@ def test_the_nano_study_ships_and_is_real() -> None:
     assert all(r.flops.total <= r.spec.budget for r in found.records)
     assert all(portable(r) == r for r in found.records)
     assert found.path.stat().st_size < 4e6
-    with pytest.raises(InvalidInput, match="allowed are nano-study"):
+    tuning = packaged_study("nano-study-tuning")
+    assert {tuple(r.provenance["stages"]) for r in tuning.records} == {("tuning",)}
+    assert not {r.spec.seed for r in tuning.records} & {r.spec.seed for r in found.records}
+    assert tuning.rates == found.rates
+    with pytest.raises(InvalidInput, match="allowed are nano-study, nano-study-tuning"):
         packaged_study("nano-studio")
 
 

@@ -78,6 +78,10 @@ def test_a_study_is_packed_and_checked_against_itself(tmp_path: Path) -> None:
     kept = {r.id: r for r in Store(out / "records").records().records}
     assert sum(r.flops.total for r in packed.records) == sum(r.flops.total for r in kept.values())
     assert {r.id: r.curves for r in packed.records} == {name: r.curves for name, r in kept.items()}
+    pack = ["study", "pack", str(out), "--to", str(tmp_path / "part.jsonl.gz"), "--json", "--stage"]
+    assert json.loads(runner.invoke(app, [*pack, "rank"]).stdout)["records"] == 40
+    refused = runner.invoke(app, [*pack, "rank", "--stage", "ranks"])
+    assert str(refused.exception) == "stage: found ranks; the records have rank"
     check = ["study", "check", str(out), "--against", str(file), "--json"]
     done = runner.invoke(app, check)
     assert done.exit_code == 0
