@@ -47,6 +47,8 @@ class Stage:
         Empty: the recipe's own.
     rate
         `Recipe.learning_rate`, or ``"tuned"``.
+    later
+        Decided on after a look at other stages: results are given without these runs, and once more with them.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Stage:
     seeds: tuple[int, ...]
     lora_ranks: tuple[int, ...] = ()
     rate: Rate = 1.0
+    later: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,8 +178,11 @@ def _stages(data: Any, rungs: Ladder) -> tuple[Stage, ...]:
             where,
             given,
             required=("name", "rewards", "rho", "budgets", "seeds"),
-            optional=("models", "lora_ranks", "learning_rate"),
+            optional=("models", "lora_ranks", "learning_rate", "later"),
         )
+        later = item.get("later", False)
+        if not isinstance(later, bool):
+            raise InvalidInput(f"{where}.later: found {later!r}; allowed are true and false")
         rate = item.get("learning_rate", 1.0)
         stages.append(
             Stage(
@@ -192,6 +198,7 @@ def _stages(data: Any, rungs: Ladder) -> tuple[Stage, ...]:
                 rate=rate
                 if rate == "tuned"
                 else check_real(f"{where}.learning_rate", rate, low=1e-4, high=1e4),
+                later=later,
             )
         )
     names = [stage.name for stage in stages]

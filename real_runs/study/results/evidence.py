@@ -68,14 +68,16 @@ class StudyRecords:
         return [r for r in self.finished.values() if set(names) & set(stages_of(r))]
 
     @property
-    def tuned_stages(self) -> tuple[str, ...]:
-        """Stages whose rate is tuned."""
-        return tuple(stage.name for stage in self.study.stages if stage.rate == "tuned")
+    def tuned(self) -> list[PilotRecord]:
+        """Finished runs at tuned rates, of stages that were planned from the start."""
+        return self.stage(*(s.name for s in self.study.stages if s.rate == "tuned" and not s.later))
 
     @property
-    def tuned(self) -> list[PilotRecord]:
-        """Finished runs at tuned rates."""
-        return self.stage(*self.tuned_stages)
+    def tuned_with_later(self) -> list[PilotRecord]:
+        """Finished runs at tuned rates, of all stages; empty without runs of stages that were decided on later."""
+        later = self.stage(*(s.name for s in self.study.stages if s.rate == "tuned" and s.later))
+        own = {record.id: record for record in (*self.tuned, *later)}
+        return list(own.values()) if later else []
 
     @property
     def measured(self) -> list[PilotRecord]:

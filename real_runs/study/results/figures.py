@@ -75,7 +75,12 @@ def _axes(rows: int, columns: int, size: tuple[float, float], **share: Any) -> t
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(
-        rows, columns, figsize=(size[0] * columns, size[1] * rows), squeeze=False, layout="constrained", **share
+        rows,
+        columns,
+        figsize=(size[0] * columns, size[1] * rows),
+        squeeze=False,
+        layout="constrained",
+        **share,
     )
     for ax in axes.ravel():
         ax.spines[["top", "right"]].set_visible(False)
@@ -185,7 +190,10 @@ def _against(rows: Sequence[Found], title: str) -> Figure | None:
     figure, axes = _axes(1, len(targets), (2.9, 2.8))
     for ax, target in zip(axes[0], targets, strict=True):
         mine = [r for r in rows if r["target"] == target]
-        ends = [min(min(r["lo"], r["measured"]) for r in mine), max(max(r["hi"], r["measured"]) for r in mine)]
+        ends = [
+            min(min(r["lo"], r["measured"]) for r in mine),
+            max(max(r["hi"], r["measured"]) for r in mine),
+        ]
         ax.plot(ends, ends, color=GREY, linewidth=0.8)
         for k, model in enumerate(models):
             for inside, mark in ((True, MARKS[k]), (False, "x")):
@@ -193,7 +201,10 @@ def _against(rows: Sequence[Found], title: str) -> Figure | None:
                 if not part:
                     continue
                 x, y = [r["mean"] for r in part], [r["measured"] for r in part]
-                reach = [[max(r["mean"] - r["lo"], 0) for r in part], [max(r["hi"] - r["mean"], 0) for r in part]]
+                reach = [
+                    [max(r["mean"] - r["lo"], 0) for r in part],
+                    [max(r["hi"] - r["mean"], 0) for r in part],
+                ]
                 ax.errorbar(x, y, xerr=reach, fmt=mark, color=COLOURS[k], markersize=3.5, elinewidth=0.35)
         ax.set_title(target, fontsize=9)
         ax.set_xlabel("predicted [90 %]", fontsize=9)
@@ -226,12 +237,18 @@ def replay(found: Found) -> Figure | None:
     if not runs:
         return None
     chosen = {r["method"]: r["size"] for r in found["replay"]["rows"]}
-    questions = (("arm", "the same arm"), ("arm_as_good", "an arm as good"), ("regime_as_good", "a regime as good"))
-    figure, axes = _axes(1, len(questions), (2.9, 2.6), sharey=True)
+    questions = (
+        ("arm", "the same arm"),
+        ("arm_as_good", "an arm as good"),
+        ("regime_as_good", "a regime as good"),
+        ("decision", "race's decision, at 1/8, 1/4, ..."),
+    )
+    figure, axes = _axes(1, len(questions), (2.5, 2.6), sharey=True)
     at = np.linspace(0, horizon, 121)
     for ax, (question, title) in zip(axes[0], questions, strict=True):
         for number, method in enumerate(METHODS):
-            mine = [r[question] for r in runs if r["method"] == method and r["size"] == chosen.get(method)]
+            of_method = [r for r in runs if r["method"] == method and r["size"] == chosen.get(method)]
+            mine = [r[question] for r in of_method if question in r]
             if mine:
                 reached = np.array([np.inf if v is None else v for v in mine])
                 dash, width = _STYLES[method]

@@ -37,7 +37,10 @@ LEGENDS = {
         "bootstrap interval of the difference). Lost: what the arm recommended at half of the grid's FLOPs "
         "falls short of the best one, in the full grid's means, on average. “race” decides on any ρ and is "
         "moved to the nearest arm; “race, of arms” takes the arm with the greatest posterior mean. The same "
-        "arm as the full grid is also the same noise: whoever averages the same whole runs repeats it."
+        "arm as the full grid is also the same noise: whoever averages the same whole runs repeats it. Race's "
+        "decision: from the runs that the method has chosen, the planner names the model and regime that it names "
+        "from the whole grid, and a ρ inside the whole grid's 90 % interval of ρ*; asked at "
+        "1/8, 1/4, 3/8 and 1/2 of the grid's FLOPs, in the first replays only."
     ),
     "prior": (
         "Nothing: no record at all. Base models: told the evaluations before the first step, and nothing "

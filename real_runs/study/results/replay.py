@@ -13,7 +13,8 @@ third, and the better is its result. An arm with no run left answers a peer with
 The score is the share of the grid's FLOPs after which the decision equals the full grid's and stays so until `horizon`;
 infinite when it does not. Asked strictly, as-good (see `recorded`), and for the regime of the recommended arm alone.
 The full grid's means have noise of their own, and whoever has seen the same whole runs repeats it: what an arm falls
-short of the best one, `lost`, is told beside it.
+short of the best one, `lost`, is told beside it. Asked last of every method's runs: does the planner decide from them
+what it decides from the whole grid (see `deciding`)? That compares choices of runs, without recommendations of arms.
 """
 
 from __future__ import annotations
@@ -25,26 +26,34 @@ from typing import Any
 
 import numpy as np
 
-from planner import NoProposal, PilotSpace
+from planner import NoProposal
 from planner.progress import Pilot, Progress
 from planner.proposer import Proposer
 from planner.space import Cell
-from race.ladders import Ladder
+from planner.stopping import StoppingRule
+from race.records import PilotRecord
 from race.simulator import Settings
+from real_runs.study.results.deciding import Decider, space_of
 from real_runs.study.results.recorded import Grid, RecordedWorld
 from real_runs.study.results.statistics import share_of
 
 HORIZON = 0.5
-SIZES = (1 / 6, 1 / 3, 1 / 2, 1.0)
 PEER_SIZES = (1 / 3, 1.0)
+CHECKPOINTS = (
+    1 / 8,
+    1 / 4,
+    3 / 8,
+    1 / 2,
+)  # shares of the grid's FLOPs at which the planner's own decision is asked for
 
 
 @dataclass(frozen=True)
 class Step:
-    """The arm that would be recommended after ``spent`` FLOPs."""
+    """The arm that would be recommended after ``spent`` FLOPs, on the runs ``seen``."""
 
     spent: float
     arm: int
+    seen: tuple[PilotRecord, ...] = ()
     # Where the decision is not bound to arms: the best of the arms.
     of_arms: int | None = None
 
@@ -70,25 +79,18 @@ class RecordedProposer(Proposer):
 def race(world: RecordedWorld, order: int, horizon: float = HORIZON) -> Iterator[Step]:
     """Our planner, on a pilot budget of ``horizon`` of the grid's FLOPs."""
     grid = world.grid
-    rungs = Ladder(
-        grid.rungs.name,
-        tuple(m for m in grid.rungs.models if m.name in grid.models),
-        grid.rungs.recipe_defaults,
-        grid.rungs.reward_models,
-    )
-    space = PilotSpace(
-        rungs, (rungs.recipe(grid.reward),), grid.budget, int(horizon * grid.flops),
-        tuple(int(share * grid.budget) for share in SIZES), (grid.target,),
-    )  # fmt: skip
+    space = space_of(grid, horizon)
     proposer, pilots = RecordedProposer(space, seed=order, world=world), dict[str, Pilot]()
+    # As a plan would: once a regime counts as certain, larger pilots are asked for first. Nothing stops a replay.
+    proposer.rule = StoppingRule(min_pilots=proposer.start_count)
     replaced: list[Pilot] = []
     specs = [arm.runs[0].spec for arm in grid.arms]
-    asked = Settings.build([(rungs[s.model], s.recipe, grid.budget) for s in specs])
+    asked = Settings.build([(grid.rungs[s.model], s.recipe, grid.budget) for s in specs])
     while True:
         progress = Progress((*replaced, *pilots.values()))
         decided = proposer.decide(progress).view
         of_arms = int(proposer.surrogate(progress).predict(asked, grid.target).mean.argmax())
-        yield Step(world.spent, grid.snap(decided.model, decided.best_rho), of_arms)
+        yield Step(world.spent, grid.snap(decided.model, decided.best_rho), progress.records, of_arms)
         try:
             cell = proposer.propose(progress).cell
         except NoProposal:
@@ -120,6 +122,7 @@ def _follow(
     flops = None if share == 1 else share * grid.budget
     proposals = peer(world, flops)
     seen: list[list[float]] = [[] for _ in grid.arms]
+    records: list[PilotRecord] = []
     value: float | None = None
     # As many questions as there are runs: a peer that only repeats arms it has used up ends here.
     for _ in range(sum(len(arm.runs) for arm in grid.arms)):
@@ -130,10 +133,11 @@ def _follow(
         except StopIteration:
             return
         if world.left(arm, flops):
-            seen[arm].append(world.value(world.run(arm, flops)))
-            value = seen[arm][-1]
+            records.append(world.run(arm, flops))
+            value = world.value(records[-1])
+            seen[arm].append(value)
             means = np.array([float(np.mean(found)) if found else -np.inf for found in seen])
-            yield Step(world.spent, int(means.argmax()))
+            yield Step(world.spent, int(means.argmax()), tuple(records))
         else:
             value = float(np.mean(seen[arm]))
 
@@ -215,6 +219,17 @@ def lost(grid: Grid, steps: Sequence[Step], horizon: float = HORIZON) -> float:
     return float(grid.means.max() - grid.means[seen[-1]]) if seen else math.nan
 
 
+def agreed(decider: Decider, steps: Sequence[Step], horizon: float = HORIZON) -> float:
+    """Checkpoint from which on the planner decides from the runs seen what it decides from the whole grid; infinite
+    when it does not at the last one."""
+    reached = np.inf
+    for share in (c for c in CHECKPOINTS if c <= horizon):
+        seen = [s.seen for s in steps if s.spent <= share * decider.grid.flops]
+        right = bool(seen) and decider.agrees(seen[-1])
+        reached = min(reached, share) if right else np.inf
+    return float(reached)
+
+
 def replay(
     grids: Sequence[Grid],
     *,
@@ -224,41 +239,59 @@ def replay(
     horizon: float = HORIZON,
     told: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Every method on every grid in several orders."""
+    """Every method on every grid in several orders; the planner's own decision in the first ``planner_orders``."""
     runs: list[dict[str, Any]] = []
 
-    def add(grid: Grid, method: str, size: float | None, order: int, steps: Sequence[Step]) -> None:
+    def add(decider: Decider, method: str, size: float | None, order: int, steps: Sequence[Step]) -> None:
+        grid = decider.grid
         about = {"reward": grid.reward, "budget": grid.budget, "target": grid.target}
         track = [[s.spent / grid.flops, s.arm] for s in steps]
+        asked = method != "race, of arms" and order < planner_orders
+        decision = {"decision": agreed(decider, steps, horizon)} if asked else {}
         runs.append({**about, "method": method, "size": size, "order": order, **shares(grid, steps, horizon),
-                     "lost": lost(grid, steps, horizon), "pilots": len(steps), "track": track})  # fmt: skip
+                     **decision, "lost": lost(grid, steps, horizon), "pilots": len(steps), "track": track})  # fmt: skip
 
-    for grid in grids:
+    deciders = [Decider(grid) for grid in grids]
+    for decider in deciders:
+        grid = decider.grid
         for order in range(planner_orders):
             told(f"replay of {grid.reward}, {grid.target}: race, order {order}")
             steps = list(race(grid.start(order), order, horizon))
-            add(grid, "race", None, order, steps)
-            best = [Step(s.spent, s.arm if s.of_arms is None else s.of_arms) for s in steps]
-            add(grid, "race, of arms", None, order, best)
+            add(decider, "race", None, order, steps)
+            best = [replace(s, arm=s.arm if s.of_arms is None else s.of_arms) for s in steps]
+            add(decider, "race, of arms", None, order, best)
         for name, peer in PEERS.items():
             told(f"replay of {grid.reward}, {grid.target}: {name}")
             for size in PEER_SIZES:
                 for order in range(gp_orders if name == "gp" else orders):
-                    add(grid, name, size, order, list(_follow(grid.start(order), peer, size, horizon)))
+                    add(decider, name, size, order, list(_follow(grid.start(order), peer, size, horizon)))
+    asked = planner_orders > 0
     about = [
         {
             "reward": g.reward, "budget": g.budget, "target": g.target, "flops": g.flops, "arms": len(g.arms),
             "runs": sum(len(a.runs) for a in g.arms), "model": g.arms[g.decision].model,
             "rho": g.arms[g.decision].rho, "regime": g.regime[g.decision], "value": float(g.means.max()),
             "as_good": [[g.arms[i].model, g.arms[i].rho] for i in sorted(g.as_good)],
+            "decision": _told(d) if asked else None,
         }
-        for g in grids
+        for d in deciders
+        for g in [d.grid]
     ]  # fmt: skip
     return {"horizon": horizon, "grids": about, "rows": summary(runs), "runs": runs}
 
 
+def _told(decider: Decider) -> dict[str, Any]:
+    """The planner's decision from the whole grid."""
+    whole = decider.whole
+    star = whole.view.rho_star
+    return {
+        "model": whole.model, "odds": whole.view.models[whole.model], "regime": whole.regime,
+        "probability": whole.certainty, "rho": whole.view.best_rho, "lo": star.lo, "hi": star.hi,
+    }  # fmt: skip
+
+
 METHODS = ("race", "race, of arms", *PEERS)
-QUESTIONS = ("arm", "arm_as_good", "regime", "regime_as_good")
+QUESTIONS = ("arm", "arm_as_good", "regime", "regime_as_good", "decision")
 
 
 def summary(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -272,7 +305,10 @@ def summary(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 these = [r for r in mine if r["size"] == size]
                 row: dict[str, Any] = {"target": target, "method": method, "size": size, "replays": len(these)}
                 for question in QUESTIONS:
-                    found = [r[question] for r in these]
+                    found = [r[question] for r in these if question in r]
+                    if not found:
+                        row[question] = row[f"{question}_by_half"] = None
+                        continue
                     # The lower of two neighbours: a mean with an infinity says nothing.
                     row[question] = float(np.sort(found)[(len(found) - 1) // 2])
                     row[f"{question}_by_half"] = share_of(sum(f <= 0.5 for f in found), len(found))

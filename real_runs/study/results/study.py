@@ -70,12 +70,16 @@ def evaluate(
     every = [*asked, *(t for t in DIFFICULTIES if t in evidence.study.targets)]
     told("frontiers")
     tuned = responses(evidence.tuned, every)
+    more = {
+        k: r for k, r in responses(evidence.tuned_with_later, every).items() if _more_runs(r, tuned.get(k))
+    }
     fixed_stages = [s.name for s in evidence.study.stages if s.rate != "tuned"]
     fixed = responses(evidence.stage(*fixed_stages), every)
     # Half a grid has its optimum at an end: nothing is said about one until all its arms are there.
     grid = max(len(stage.rhos) for stage in evidence.study.stages)
     whole = {k: r for k, r in tuned.items() if len(r.rhos) == grid}
     whole_fixed = {k: r for k, r in fixed.items() if len(r.rhos) == grid}
+    whole_more = {k: r for k, r in more.items() if len(r.rhos) == grid}
     complete = [r for r in evidence.tuned if slice_key(r) in whole]
     arms = learning.arms(tuned) if "pass@1" in asked else []
     restated = [relative(r, evidence.rates) for r in evidence.measured]
@@ -90,10 +94,12 @@ def evaluate(
         "peaks": {
             "tuned": optima.peaks(whole, every, rungs, draws=effort.draws),
             "fixed": optima.peaks(whole_fixed, every, rungs, draws=effort.draws),
+            "more": optima.peaks(whole_more, every, rungs, draws=effort.draws),
         },
         "between_rewards": {
             "tuned": optima.between_rewards(whole, every, draws=effort.draws),
             "fixed": optima.between_rewards(whole_fixed, every, draws=effort.draws),
+            "more": optima.between_rewards(whole_more, every, draws=effort.draws),
         },
         "tuned_and_fixed": optima.tuned_and_fixed(whole, whole_fixed, asked, draws=effort.draws),
         "disagreement": targets.disagreement(whole, PAIRS, draws=effort.draws),
@@ -115,6 +121,10 @@ def evaluate(
         ],
         "replay": _replay(complete, evidence, effort, told),
     }
+
+
+def _more_runs(response: Response, before: Response | None) -> bool:
+    return before is None or sum(map(len, response.runs)) > sum(map(len, before.runs))
 
 
 def _main_rank(slices: dict[SliceKey, Response]) -> dict[SliceKey, Response]:
@@ -148,8 +158,8 @@ def _replay(
 
 
 SHORT = (
-    "integrity", "rates", "peaks", "rewards", "tuning", "targets", "spending", "regimes", "ranks", "calibration",
-    "replay", "prior",
+    "integrity", "rates", "peaks", "rewards", "rewards more", "tuning", "targets", "spending", "regimes", "ranks",
+    "calibration", "replay", "prior",
 )  # fmt: skip
 
 
@@ -179,11 +189,21 @@ def appendix(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     text = tables.differences(away["tuned"], what)
     text += "\n\nMin-max normalisation moves no optimum, so these hold for native rewards as they are and normalised."
     out["rewards"] = ("Reward systems against sparse, tuned rates", text)
-    out["rewards fixed"] = ("Reward systems against sparse, fixed rate", tables.differences(away["fixed"], what))
+    out["rewards fixed"] = (
+        "Reward systems against sparse, fixed rate",
+        tables.differences(away["fixed"], what),
+    )
+    both_ways = tables.differences(away["more"], what)
+    if away["more"]:
+        both_ways += "\n\n" + tables.peaks(both["more"])
+    out["rewards more"] = ("Reward systems against sparse, with the runs added later", both_ways)
     moved = tables.differences(found["tuned_and_fixed"], "ρ* tuned minus ρ* fixed")
     out["tuning"] = ("What tuning the rate moves", moved)
     out["targets"] = ("Do targets disagree?", tables.disagreement(found["disagreement"]))
-    out["spending"] = ("Shares and steps at the optimum", tables.spending(found["spending"], found["larger_fewer"]))
+    out["spending"] = (
+        "Shares and steps at the optimum",
+        tables.spending(found["spending"], found["larger_fewer"]),
+    )
     out["learning"] = (
         "Ends of the range",
         tables.learning(found["learning"]["ends"], arms=found["learning"]["arms"]),

@@ -44,7 +44,8 @@ def answers(found: Found) -> str:
     at = main_slice(found)
     if at:
         rows.append(["the budget and LoRA rank of most slices", f"{format_flops(at[0])} FLOPs, rank {at[1]}"])
-    rows += _rewards(found["between_rewards"]["tuned"], at)
+    rows += _rewards(found["between_rewards"]["tuned"], at, "")
+    rows += _rewards(found["between_rewards"]["more"], at, ", with the runs added later")
     rows += _targets(found["disagreement"])
     for r in found["same_regime"]["rates"]:
         if r["method"] == "race" and r["target"] in SHOWN:
@@ -59,6 +60,8 @@ def answers(found: Found) -> str:
             rows.append([f"coverage of 90 % intervals leaving one setting out, {r['target']}", told])
     for r in found["replay"]["rows"]:
         told = f"same arm {share(r['arm_by_half'])}; as good an arm {share(r['arm_as_good_by_half'])}"
+        if r["decision_by_half"] is not None:
+            told += f"; race's decision {share(r['decision_by_half'])}"
         told += f"; {r['replays']} replays"
         rows.append([f"replay, decided by half of the grid's FLOPs: {r['method']}, {r['target']}", told])
     for v in found["prior"]:
@@ -77,10 +80,10 @@ def _runs(checks: Found) -> list[list[Any]]:
     ]
 
 
-def _rewards(rows: Sequence[Found], at: tuple[int, int] | None) -> list[list[Any]]:
+def _rewards(rows: Sequence[Found], at: tuple[int, int] | None, note: str) -> list[list[Any]]:
     return [
         [
-            f"ρ* of {r['reward']} minus ρ* of {r['base']}, {r['model']}, {r['target']}",
+            f"ρ* of {r['reward']} minus ρ* of {r['base']}, {r['model']}, {r['target']}{note}",
             interval(r["value"], r["lo"], r["hi"]),
         ]
         for r in rows

@@ -18,7 +18,15 @@ def same_regime(found: Row) -> str:
     if not found["trials"]:
         return "Missing: no slice with pilots yet."
     rows = [
-        [r["target"], r["scope"], r["method"], r["trials"], r["slices"], share(r["right"]), share(r["as_good"])]
+        [
+            r["target"],
+            r["scope"],
+            r["method"],
+            r["trials"],
+            r["slices"],
+            share(r["right"]),
+            share(r["as_good"]),
+        ]
         for r in found["rates"]
     ]
     head = ["target", "scope", "method", "trials", "slices", "same regime [95 %]", "or as good [95 %]"]
@@ -133,7 +141,13 @@ def calibration(found: Row) -> str:
     for target, rows in found["anatomy"].items():
         inside = table(["axis", "value", *head], [[r["axis"], _value(r), *line(r)] for r in rows])
         far = [
-            [*slice_cells(r), f"{r['rho']:g}", f"{r['z']:.1f}", f"{r['measured']:.3f}", f"{r['predicted']:.3f}"]
+            [
+                *slice_cells(r),
+                f"{r['rho']:g}",
+                f"{r['z']:.1f}",
+                f"{r['measured']:.3f}",
+                f"{r['predicted']:.3f}",
+            ]
             for r in found["furthest"].get(target, ())
         ]
         inside += "\n\n" + table([*SLICE, "ρ", "mean z", "measured", "predicted"], far)
@@ -160,13 +174,14 @@ def replay(found: Row) -> str:
             g["regime"],
             f"{g['value']:.3f}",
             "; ".join(f"{m} {rho:g}" for m, rho in g["as_good"]),
+            _decided(g["decision"]),
         ]
         for g in found["grids"]
     ]
     rows = []
     for r in found["rows"]:
         size = None if r["size"] is None else f"{r['size']:.2f} C"
-        cells = [x for q in ("arm", "arm_as_good", "regime_as_good") for x in (r[q], share(r[f"{q}_by_half"]))]
+        cells = [x for q in ("arm", "arm_as_good", "regime_as_good", "decision") for x in _reached(r, q)]
         lost = None if math.isnan(r["lost"]) else f"{r['lost']:.3f}"
         rows.append([r["target"], r["method"], size, r["replays"], *cells, lost])
     head = [
@@ -180,6 +195,8 @@ def replay(found: Row) -> str:
         "by half ",
         "as good a regime",
         "by half  ",
+        "race's decision",
+        "by half   ",
         "lost",
     ]
     note = (
@@ -188,10 +205,26 @@ def replay(found: Row) -> str:
         "most half of the grid's FLOPs [95 %]."
     )
     return (
-        table(["reward", "target", "runs", "FLOPs", "model", "ρ", "regime", "mean", "as good"], grids)
+        table(
+            ["reward", "target", "runs", "FLOPs", "model", "ρ", "regime", "mean", "as good", "race decides"],
+            grids,
+        )
         + f"\n\n{note}\n\n"
         + table(head, rows)
     )
+
+
+def _reached(row: Row, question: str) -> tuple[Any, str | None]:
+    by_half = row[f"{question}_by_half"]
+    return row[question], None if by_half is None else share(by_half)
+
+
+def _decided(decision: Row | None) -> str | None:
+    if decision is None:
+        return None
+    rho = interval(decision["rho"], decision["lo"], decision["hi"])
+    model = f"{decision['model']} at {decision['odds']:.2f}"
+    return f"{model}, {decision['regime']} at {decision['probability']:.2f}, ρ {rho}"
 
 
 def prior(variants: Sequence[Row]) -> str:
@@ -242,5 +275,14 @@ def prior(variants: Sequence[Row]) -> str:
         for v in variants
         for p in v["peaks"]
     ]
-    second = ["knowing", *SLICE, "target", "measured ρ*", "prior's ρ* [90 %]", "inside", "lost", "correlation"]
+    second = [
+        "knowing",
+        *SLICE,
+        "target",
+        "measured ρ*",
+        "prior's ρ* [90 %]",
+        "inside",
+        "lost",
+        "correlation",
+    ]
     return table(head, rows) + folded("Every slice", table(second, lines))

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from race.errors import InvalidInput
 from race.records import Health, PilotRecord
 from real_runs.study import Study
 from real_runs.study.results import integrity
 from real_runs.study.results.evidence import StudyRecords, cut, points_of, relative, slice_key
-from tests.real_runs.study.results.made import made_records
+from real_runs.study.results.response import responses
+from tests.real_runs.study.results.made import TEXT, made_records, made_study
 
 
 def test_every_stage_has_the_runs_that_were_planned(evidence: StudyRecords) -> None:
@@ -24,7 +26,38 @@ def test_every_stage_has_the_runs_that_were_planned(evidence: StudyRecords) -> N
     assert evidence.rates is not None
 
 
-def test_what_is_missing_is_counted_and_rates_wait_for_tuning(study: Study, records: list[PilotRecord]) -> None:
+LATER = """
+[[stage]]
+name = "more"
+models = ["nano-m"]
+rewards = ["sparse", "prm"]
+rho = [0.3, 0.45, 0.6, 0.75, 0.85]
+budgets = ["4e11"]
+seeds = [3, 4, 5]
+learning_rate = "tuned"
+later = true
+"""
+
+
+def test_runs_that_were_decided_on_later_change_nothing_but_the_results_with_them(
+    evidence: StudyRecords,
+) -> None:
+    study = made_study(TEXT + LATER)
+    assert evidence.tuned_with_later == []
+    found = StudyRecords.sort(study, made_records(study))
+    assert {r.id for r in found.tuned} == {r.id for r in evidence.tuned}
+    assert len(found.tuned_with_later) == len(found.tuned) + 30
+    planned, more = responses(found.tuned, ["native"]), responses(found.tuned_with_later, ["native"])
+    key = next(k for k in planned if (k.model, k.reward) == ("nano-m", "sparse"))
+    assert [len(r) for r in planned[key].runs] == [3] * 5
+    assert [len(r) for r in more[key].runs] == [6] * 5
+    with pytest.raises(InvalidInput, match=r"later: found 'yes'"):
+        made_study(TEXT + LATER.replace("later = true", 'later = "yes"'))
+
+
+def test_what_is_missing_is_counted_and_rates_wait_for_tuning(
+    study: Study, records: list[PilotRecord]
+) -> None:
     some = [r for r in records if r.spec.seed not in (2, 100)]
     found = StudyRecords.sort(study, some)
     assert found.rates is None
@@ -72,7 +105,9 @@ def test_tuned_rates_are_one_times_the_tuned_rate(evidence: StudyRecords) -> Non
     for record in evidence.stage("fixed"):
         a = record.spec.recipe.update_ratio
         tuned = evidence.rates.at(record.spec.model, a)
-        assert relative(record, evidence.rates).spec.recipe.learning_rate == pytest.approx(1 / tuned, rel=1e-3)
+        assert relative(record, evidence.rates).spec.recipe.learning_rate == pytest.approx(
+            1 / tuned, rel=1e-3
+        )
     assert relative(evidence.tuned[0], None) is evidence.tuned[0]
 
 

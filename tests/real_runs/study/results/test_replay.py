@@ -10,6 +10,7 @@ import pytest
 from race.errors import CannotDo
 from race.ladders import ladder
 from real_runs.study.results import replay
+from real_runs.study.results.deciding import Decider
 from real_runs.study.results.evidence import StudyRecords
 from real_runs.study.results.recorded import Grid
 
@@ -90,6 +91,21 @@ def test_shares_count_from_when_the_answer_stays_right(grid: Grid) -> None:
     assert replay.shares(grid, beyond, 0.6)["arm"] == pytest.approx(0.3)
 
 
+def test_the_planner_is_asked_about_the_runs_of_any_method(grid: Grid) -> None:
+    decider = Decider(grid)
+    runs = [run for arm in grid.arms for run in arm.runs]
+    assert decider.agrees(runs)
+    assert decider.whole.model == "nano-m"
+    # Without any run of the best model, or with those of its worst arms only, another decision follows.
+    assert not decider.agrees([run for run in runs if run.spec.model == "nano-s"][:1])
+    cost = grid.flops
+    few, all_runs = tuple(runs[:1]), tuple(runs)
+    steps = [replay.Step(0.0, 0), replay.Step(0.1 * cost, 0, few), replay.Step(0.3 * cost, 0, all_runs)]
+    assert replay.agreed(decider, steps) == 0.375
+    assert replay.agreed(decider, [*steps, replay.Step(0.45 * cost, 0, few)]) == np.inf
+    assert replay.agreed(decider, []) == np.inf
+
+
 def test_the_whole_grid_ends_at_its_own_decision(grid: Grid) -> None:
     for order in range(3):
         world = grid.start(order)
@@ -130,6 +146,7 @@ def test_a_summary_takes_a_peer_at_its_better_size_and_too_small_a_grid_is_refus
     assert {r["method"] for r in found["rows"]} == {"grid", "random", "tpe"}
     for row in found["rows"]:
         assert row["replays"] == 2
+        assert row["decision"] is None  # the planner was not asked
         assert row["arm_as_good_by_half"][0] >= row["arm_by_half"][0]
         mine = [r for r in found["runs"] if r["method"] == row["method"] and r["size"] == row["size"]]
         assert row["arm"] == min(r["arm"] for r in mine)
