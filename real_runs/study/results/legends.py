@@ -11,6 +11,10 @@ LEGENDS = {
         "interval by bootstrap of residuals. p(flat): F test that all arms have one mean. “Spans the "
         "grid”: the interval holds both ends of the grid, so the slice does not say where its optimum is."
     ),
+    "rewards": (
+        "At one update ratio: what the difference would be if both reward systems had their optimum at the "
+        "update ratio of sparse's, so that only the price of feedback moved ρ."
+    ),
     "targets": (
         "Bootstrapped with each run's targets kept together. Lost: value of the second target at its own "
         "best arm minus at the first's, on the means (never negative); cross-validated: arms chosen on "

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from race.allocation import unit_costs
 from race.ladders import Ladder
 from race.records import PilotRecord
 from real_runs.study.frontier import Interval, SliceKey, rescaled
@@ -72,11 +73,12 @@ def _interval(found: Interval | None) -> dict[str, Any]:
 
 
 def between_rewards(
-    slices: Responses, targets: Sequence[str], *, base: str = "sparse", draws: int = DRAWS
+    slices: Responses, targets: Sequence[str], rungs: Ladder, *, base: str = "sparse", draws: int = DRAWS
 ) -> list[dict[str, Any]]:
     """ρ* of every other reward system minus ρ* of ``base``, per model, budget and rank; and over models together.
 
-    The row of model ``all`` is the mean of the models' differences, whose runs are independent.
+    The row of model ``all`` is the mean of the models' differences, whose runs are independent. ``priced`` is what the
+    difference would be if both had their optimum at one update ratio: feedback has a price, and moves ρ at any a.
     """
     rows = []
     together: dict[tuple[str, int, int, str], list[tuple[float, FloatArray]]] = {}
@@ -88,7 +90,8 @@ def between_rewards(
             value = response.rho_star(target) - other.rho_star(target)
             gaps = difference_draws(response, other, target, draws=draws)
             found = None if gaps is None else Interval.of(value, gaps, LEVEL)
-            rows.append({**vars(key), "base": base, "target": target, **_interval(found)})
+            priced = _priced(rungs, key, other, response, other.rho_star(target))
+            rows.append({**vars(key), "base": base, "target": target, **_interval(found), "priced": priced})
             if gaps is not None:
                 together.setdefault((key.reward, key.budget, key.rank, target), []).append((value, gaps))
     for (reward, budget, rank, target), parts in together.items():
@@ -100,6 +103,13 @@ def between_rewards(
             about = {"reward": reward, "model": "all", "budget": budget, "rank": rank}
             rows.append({**about, "base": base, "target": target, "models": len(parts), **_interval(found)})
     return rows
+
+
+def _priced(rungs: Ladder, key: SliceKey, base: Response, other: Response, rho: float) -> float:
+    """ρ under the other reward system at the update ratio that ``rho`` is under the base, minus ``rho``."""
+    arch = rungs[key.model].architecture
+    costs = [unit_costs(arch, r.runs[0][0].spec.recipe.with_update_ratio(1.0)) for r in (base, other)]
+    return float(costs[1].rho(costs[0].update_ratio(rho))) - rho
 
 
 def tuned_and_fixed(

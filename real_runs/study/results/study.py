@@ -97,9 +97,9 @@ def evaluate(
             "more": optima.peaks(whole_more, every, rungs, draws=effort.draws),
         },
         "between_rewards": {
-            "tuned": optima.between_rewards(whole, every, draws=effort.draws),
-            "fixed": optima.between_rewards(whole_fixed, every, draws=effort.draws),
-            "more": optima.between_rewards(whole_more, every, draws=effort.draws),
+            "tuned": optima.between_rewards(whole, every, rungs, draws=effort.draws),
+            "fixed": optima.between_rewards(whole_fixed, every, rungs, draws=effort.draws),
+            "more": optima.between_rewards(whole_more, every, rungs, draws=effort.draws),
         },
         "tuned_and_fixed": optima.tuned_and_fixed(whole, whole_fixed, asked, draws=effort.draws),
         "disagreement": targets.disagreement(whole, PAIRS, draws=effort.draws),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from race.units import format_flops
@@ -136,16 +136,21 @@ def peaks(rows: Sequence[Row]) -> str:
     return table(head, lines) + (note if any(r["borrowed"] for r in rows) else "")
 
 
+_EXTRA_COLUMNS: dict[str, tuple[list[str], Callable[[Row], list[Any]]]] = {
+    "best_gain": (["gain of the best arm", "runs in both"], lambda r: [f"{r['best_gain']:+.3f}", r["shared"]]),
+    "priced": (["at one update ratio"], lambda r: [f"{r['priced']:+.2f}" if "priced" in r else None]),
+}
+
+
 def differences(rows: Sequence[Row], what: str) -> str:
     """ρ* minus ρ* with intervals; an interval without 0 is marked."""
     if not rows:
         return "Missing: no pair of slices yet."
+    extra_head, extra = _EXTRA_COLUMNS["best_gain" if "best_gain" in rows[0] else "priced"]
     lines = []
     for r in rows:
         away = r["lo"] is not None and (r["lo"] > 0 or r["hi"] < 0)
-        extra = [f"{r['best_gain']:+.3f}", r["shared"]] if "best_gain" in r else []
-        lines.append([*slice_cells(r), r["target"], interval(r["value"], r["lo"], r["hi"]), away, *extra])
-    extra_head = ["gain of the best arm", "runs in both"] if "best_gain" in rows[0] else []
+        lines.append([*slice_cells(r), r["target"], interval(r["value"], r["lo"], r["hi"]), away, *extra(r)])
     return table([*SLICE, "target", f"{what} [95 %]", "0 outside", *extra_head], lines)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from race.allocation import solve_update_ratio, step_allocation
 from race.ladders import ladder
 from real_runs.study.frontier import SliceKey
 from real_runs.study.results import learning, optima
@@ -101,11 +102,19 @@ def test_process_rewards_peak_lower_than_sparse_where_they_were_made_to(evidence
     for key, response in main.items():
         # Native peaks at the top of the made-up latent, up to noise.
         assert response.rho_star("native") == pytest.approx(top(key.reward, "native"), abs=0.12)
-    rows = [r for r in optima.between_rewards(main, ["native"]) if r["reward"] == "prm"]
+    rows = [r for r in optima.between_rewards(main, ["native"], ladder("nano")) if r["reward"] == "prm"]
     assert {r["model"] for r in rows} == {"nano-s", "nano-m", "all"}
     assert all(r["hi"] < 0 for r in rows)
     one, two, both = (next(r for r in rows if r["model"] == m) for m in ("nano-s", "nano-m", "all"))
     assert both["value"] == pytest.approx((one["value"] + two["value"]) / 2)
+    for row in (one, two):
+        # What feedback costs moves ρ at any one update ratio, which the plan of a run says just so.
+        base = main[SliceKey("sparse", row["model"], KEY.budget, 8)]
+        recipe, arch = base.runs[0][0].spec.recipe, ladder("nano")[row["model"]].architecture
+        a = solve_update_ratio(arch, recipe, base.rho_star("native"))
+        prm = replace(main[SliceKey("prm", row["model"], KEY.budget, 8)].runs[0][0].spec.recipe, update_ratio=a)
+        assert row["priced"] < 0
+        assert row["priced"] == pytest.approx(step_allocation(arch, prm).rho - base.rho_star("native"), abs=0.01)
     assert both["hi"] - both["lo"] < max(one["hi"] - one["lo"], two["hi"] - two["lo"])
 
 
