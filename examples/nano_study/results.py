@@ -71,7 +71,7 @@ def main() -> None:
     try:
         records, rates = read(options.store)
         if options.rates:
-            rates = Rates.from_dict(json.loads(options.rates.read_text(encoding="utf-8")))
+            rates = Rates.read(options.rates)
         evidence = StudyRecords.sort(read_study(options.study), records, rates=rates)
         effort = Effort(**{name: getattr(options, name) for name in vars(default)})
         found = evaluate(evidence, jobs=options.jobs, effort=effort, told=told)

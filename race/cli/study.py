@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -163,12 +162,7 @@ def _rates(path: Path | None) -> Rates | None:
         if found.rates is None:
             raise InvalidInput(f"rates: {found.path} has none, since its study tuned nothing; leave --rates out")
         return Rates.from_dict(found.rates)
-    try:
-        return Rates.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise InvalidInput(f"rates: cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise InvalidInput(f"rates: {path} is not JSON: {error}") from None
+    return Rates.read(path)
 
 
 def _summary(name: str, result: Conduct, out: Path) -> dict[str, Any]:

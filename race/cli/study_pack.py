@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -90,11 +89,4 @@ def _tuned(out: Path) -> dict[str, Any] | None:
     from real_runs.study import Rates
 
     path = out / "rates.json"
-    if not path.exists():
-        return None
-    try:
-        return Rates.from_dict(json.loads(path.read_text(encoding="utf-8"))).to_dict()
-    except OSError as error:
-        raise CannotDo(f"rates: cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise InvalidInput(f"rates: {path} is not JSON: {error}") from None
+    return Rates.read(path).to_dict() if path.exists() else None

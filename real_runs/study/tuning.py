@@ -7,9 +7,11 @@ rate with the best mean over the tuning seeds.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +69,17 @@ class Rates:
             }
             for model, by_ratio in self.table.items()
         }
+
+    @classmethod
+    def read(cls, path: Path) -> Rates:
+        """From a file such as the ``rates.json`` of a study; `InvalidInput` says what is wrong with it."""
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InvalidInput(f"rates: cannot read {path}: {error.strerror or error}") from None
+        except ValueError as error:
+            raise InvalidInput(f"rates: {path} is not JSON: {error}") from None
+        return cls.from_dict(data)
 
     @classmethod
     def from_dict(cls, data: Any) -> Rates:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -222,3 +223,28 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("name = ")
     with pytest.raises(InvalidInput, match="not TOML"):
         read_study(tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"nano-s": {"1": {"best": -1}}}', r"^rates\.nano-s\.1\.best"),
+        ('{"nano-s": {"1": {}}}', r"^rates\.nano-s\.1"),
+        ("[]", "^rates: allowed is an object by model"),
+        ("{", r"^rates: .*rates\.json is not JSON"),
+    ],
+)
+def test_rates_that_are_none_are_said_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "rates.json"
+    file.write_text(text)
+    with pytest.raises(InvalidInput, match=said):
+        Rates.read(file)
+    with pytest.raises(InvalidInput, match="cannot read"):
+        Rates.read(tmp_path / "none.json")
+
+
+def test_rates_are_read_as_they_were_written(tmp_path: Path) -> None:
+    rates = Rates({"nano-s": {0.25: 0.5, 4.0: 1.0}}, {"nano-s": {0.25: {0.5: 0.4, 1.0: 0.3}, 4.0: {1.0: 0.2}}})
+    file = tmp_path / "rates.json"
+    file.write_text(json.dumps(rates.to_dict()))
+    assert Rates.read(file) == rates
