@@ -73,11 +73,11 @@ class StudyRecords:
         return self.stage(*(s.name for s in self.study.stages if s.rate == "tuned" and not s.later))
 
     @property
-    def tuned_with_later(self) -> list[PilotRecord]:
-        """Finished runs at tuned rates, of all stages; empty without runs of stages that were decided on later."""
-        later = self.stage(*(s.name for s in self.study.stages if s.rate == "tuned" and s.later))
-        own = {record.id: record for record in (*self.tuned, *later)}
-        return list(own.values()) if later else []
+    def later(self) -> list[PilotRecord]:
+        """Finished runs at tuned rates that only stages decided on later have."""
+        known = {record.id for record in self.tuned}
+        found = self.stage(*(s.name for s in self.study.stages if s.rate == "tuned" and s.later))
+        return [record for record in found if record.id not in known]
 
     @property
     def measured(self) -> list[PilotRecord]:

@@ -39,7 +39,8 @@ LEGENDS = {
     "replay": (
         "As good: an arm whose mean differs from the best one's by no more than the grid's own noise (95 % "
         "bootstrap interval of the difference). Lost: what the arm recommended at half of the grid's FLOPs "
-        "falls short of the best one, in the full grid's means, on average. “race” decides on any ρ and is "
+        "falls short of the best one, in the full grid's means, on average; fresh seeds: in the means of later runs "
+        "that no method has seen, for the reward systems that have some. “race” decides on any ρ and is "
         "moved to the nearest arm; “race, of arms” takes the arm with the greatest posterior mean. The same "
         "arm as the full grid is also the same noise: whoever averages the same whole runs repeats it. Race's "
         "decision: from the runs that the method has chosen, the planner names the model and regime that it names "

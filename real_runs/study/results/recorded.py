@@ -45,12 +45,21 @@ class Grid:
     rungs: Ladder
     arms: tuple[Arm, ...]
     slices: tuple[Response, ...]
+    fresh: tuple[float, ...] | None = None
 
     @classmethod
     def build(
-        cls, records: Sequence[PilotRecord], rates: Rates | None, rungs: Ladder, reward: str, budget: int, target: str
+        cls,
+        records: Sequence[PilotRecord],
+        rates: Rates | None,
+        rungs: Ladder,
+        reward: str,
+        budget: int,
+        target: str,
+        *,
+        later: Sequence[PilotRecord] = (),
     ) -> Grid:
-        """From runs at tuned rates.
+        """From runs at tuned rates; ``fresh`` has each arm's mean over runs of ``later``, if all arms have some there.
 
         Raises
         ------
@@ -67,7 +76,13 @@ class Grid:
         arms = tuple(
             Arm(s.key.model, float(rho), runs) for s in slices for rho, runs in zip(s.rhos, s.runs, strict=True)
         )
-        return cls(reward, budget, target, rungs, arms, tuple(slices))
+        again: dict[tuple[str, float], list[float]] = {}
+        for record in later:
+            if (record.spec.reward, record.spec.budget) == (reward, budget) and target in record.curves:
+                again.setdefault((record.spec.model, round(record.spec.rho, 6)), []).append(final(record, target))
+        found = [again.get((arm.model, round(arm.rho, 6)), []) for arm in arms]
+        fresh = tuple(float(np.mean(values)) for values in found) if all(found) else None
+        return cls(reward, budget, target, rungs, arms, tuple(slices), fresh)
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -19,7 +19,6 @@ what it decides from the whole grid (see `deciding`)? That compares choices of r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -213,10 +212,15 @@ def shares(grid: Grid, steps: Sequence[Step], horizon: float = HORIZON) -> dict[
     return out
 
 
-def lost(grid: Grid, steps: Sequence[Step], horizon: float = HORIZON) -> float:
-    """By how much the full grid's mean at the last recommendation falls short of its best; NaN without one."""
+def lost(grid: Grid, steps: Sequence[Step], horizon: float = HORIZON) -> dict[str, float | None]:
+    """By how much the last recommendation falls short of the best arm, in the full grid's means and in those of runs
+    that no method has seen (``None`` where there are none)."""
     seen = [s.arm for s in steps if s.spent <= horizon * grid.flops]
-    return float(grid.means.max() - grid.means[seen[-1]]) if seen else math.nan
+    short = [
+        None if means is None or not seen else float(np.max(means) - means[seen[-1]])
+        for means in (grid.means, grid.fresh)
+    ]
+    return {"lost": short[0], "lost_fresh": short[1]}
 
 
 def agreed(decider: Decider, steps: Sequence[Step], horizon: float = HORIZON) -> float:
@@ -249,7 +253,7 @@ def replay(
         asked = method != "race, of arms" and order < planner_orders
         decision = {"decision": agreed(decider, steps, horizon)} if asked else {}
         runs.append({**about, "method": method, "size": size, "order": order, **shares(grid, steps, horizon),
-                     **decision, "lost": lost(grid, steps, horizon), "pilots": len(steps), "track": track})  # fmt: skip
+                     **decision, **lost(grid, steps, horizon), "pilots": len(steps), "track": track})  # fmt: skip
 
     deciders = [Decider(grid) for grid in grids]
     for decider in deciders:
@@ -312,7 +316,9 @@ def summary(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     # The lower of two neighbours: a mean with an infinity says nothing.
                     row[question] = float(np.sort(found)[(len(found) - 1) // 2])
                     row[f"{question}_by_half"] = share_of(sum(f <= 0.5 for f in found), len(found))
-                row["lost"] = float(np.mean([r["lost"] for r in these]))
+                for short in ("lost", "lost_fresh"):
+                    values = [r[short] for r in these if r[short] is not None]
+                    row[short] = float(np.mean(values)) if values else None
                 sized.append(row)
             if sized:
                 rows.append(max(sized, key=lambda r: (r["arm_by_half"][0], r["arm_as_good_by_half"][0])))

@@ -71,7 +71,7 @@ def evaluate(
     told("frontiers")
     tuned = responses(evidence.tuned, every)
     more = {
-        k: r for k, r in responses(evidence.tuned_with_later, every).items() if _more_runs(r, tuned.get(k))
+        k: r for k, r in responses([*evidence.tuned, *evidence.later], every).items() if _more_runs(r, tuned.get(k))
     }
     fixed_stages = [s.name for s in evidence.study.stages if s.rate != "tuned"]
     fixed = responses(evidence.stage(*fixed_stages), every)
@@ -143,7 +143,9 @@ def _replay(
         for budget in sorted({k.budget for k in slices if k.reward == reward}):
             try:
                 grids.append(
-                    recorded.Grid.build(mine, evidence.rates, evidence.study.ladder, reward, budget, "native")
+                    recorded.Grid.build(
+                        mine, evidence.rates, evidence.study.ladder, reward, budget, "native", later=evidence.later
+                    )
                 )
             except CannotDo as error:
                 told(str(error))

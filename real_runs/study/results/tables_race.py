@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -182,8 +181,8 @@ def replay(found: Row) -> str:
     for r in found["rows"]:
         size = None if r["size"] is None else f"{r['size']:.2f} C"
         cells = [x for q in ("arm", "arm_as_good", "regime_as_good", "decision") for x in _reached(r, q)]
-        lost = None if math.isnan(r["lost"]) else f"{r['lost']:.3f}"
-        rows.append([r["target"], r["method"], size, r["replays"], *cells, lost])
+        lost = [None if r[short] is None else f"{r[short]:.3f}" for short in ("lost", "lost_fresh")]
+        rows.append([r["target"], r["method"], size, r["replays"], *cells, *lost])
     head = [
         "target",
         "method",
@@ -198,6 +197,7 @@ def replay(found: Row) -> str:
         "race's decision",
         "by half   ",
         "lost",
+        "lost, fresh seeds",
     ]
     note = (
         f"Median share of the grid's FLOPs after which the decision is the full grid's and stays so until "

@@ -43,11 +43,11 @@ def test_runs_that_were_decided_on_later_change_nothing_but_the_results_with_the
     evidence: StudyRecords,
 ) -> None:
     study = made_study(TEXT + LATER)
-    assert evidence.tuned_with_later == []
+    assert evidence.later == []
     found = StudyRecords.sort(study, made_records(study))
     assert {r.id for r in found.tuned} == {r.id for r in evidence.tuned}
-    assert len(found.tuned_with_later) == len(found.tuned) + 30
-    planned, more = responses(found.tuned, ["native"]), responses(found.tuned_with_later, ["native"])
+    assert len(found.later) == 30
+    planned, more = (responses(runs, ["native"]) for runs in (found.tuned, [*found.tuned, *found.later]))
     key = next(k for k in planned if (k.model, k.reward) == ("nano-m", "sparse"))
     assert [len(r) for r in planned[key].runs] == [3] * 5
     assert [len(r) for r in more[key].runs] == [6] * 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -104,6 +105,24 @@ def test_the_planner_is_asked_about_the_runs_of_any_method(grid: Grid) -> None:
     assert replay.agreed(decider, steps) == 0.375
     assert replay.agreed(decider, [*steps, replay.Step(0.45 * cost, 0, few)]) == np.inf
     assert replay.agreed(decider, []) == np.inf
+
+
+def test_what_is_lost_is_also_told_in_runs_that_nobody_has_seen(grid: Grid, evidence: StudyRecords) -> None:
+    assert grid.fresh is None
+    steps = [replay.Step(0.0, 0), replay.Step(0.2 * grid.flops, 3), replay.Step(0.9 * grid.flops, 1)]
+    assert replay.lost(grid, steps)["lost_fresh"] is None
+    fresh = tuple(np.linspace(0.1, 0.55, len(grid.arms)))
+    told = replay.lost(replace(grid, fresh=fresh), steps)
+    assert told["lost"] == grid.means.max() - grid.means[3]
+    assert told["lost_fresh"] == pytest.approx(0.55 - fresh[3])
+    assert replay.lost(grid, []) == {"lost": None, "lost_fresh": None}
+    runs = evidence.stage("main")
+    seen, unseen = [r for r in runs if r.spec.seed != 2], [r for r in runs if r.spec.seed == 2]
+    parts = ladder("nano"), "sparse", BUDGET, "native"
+    built = Grid.build(seen, evidence.rates, *parts, later=unseen)
+    finals = {(r.spec.model, r.spec.rho): r.curves["native"].value[-1] for r in unseen if r.spec.reward == "sparse"}
+    assert built.fresh == tuple(finals[arm.model, arm.rho] for arm in built.arms)
+    assert Grid.build(seen, evidence.rates, *parts, later=unseen[:3]).fresh is None
 
 
 def test_the_whole_grid_ends_at_its_own_decision(grid: Grid) -> None:
