@@ -8,8 +8,8 @@
 * The same run twice (the same id, the same spec and curves, or the same measurements of the same model and recipe
   under another seed, budget or assumed length) counts once.
 * Curves are thinned to points even in log FLOPs, the first and the last among them; each is the average of what was
-  measured within a tenth around it. For ``native``, measured on fresh samples each time, averaging reduces the standard
-  error; for evaluations on one fixed question set it does not.
+  measured nearby. For ``native``, measured on fresh samples each time, averaging reduces the standard error; for
+  evaluations on one fixed question set it does not, and nearby is nearer.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ POINTS_PER_CURVE = 12
 TOTAL_POINTS = 2400
 UNHEALTHY = ("collapsed", "diverged", "failed")
 COLLAPSED = ("collapsed", "diverged")
-# Width in log FLOPs of what is averaged into one point. The mean of a wider stretch lies below a curve that levels off,
-# most of all at its end, which is what a fit is asked about.
-_WINDOW = 0.1
+# Width in log FLOPs of what is averaged into one point: of evaluations, and of a log that has something for every step,
+# where averaging gains more. The mean of a wider stretch lies below a curve that levels off, most of all at its end,
+# which is what a fit is asked about.
+_WINDOW, _WINDOW_LOG = 0.1, 0.5
+_LOG = 4 * POINTS_PER_CURVE
 _DISTINCT = 4  # different values on a curve from which on it is its own fingerprint
 # A curve that ends this many standard errors, and this much, below its start has fallen.
 _FALL_SES = 3.0
@@ -279,10 +281,10 @@ def thin(curve: Curve, limit: int = POINTS_PER_CURVE, *, fresh: bool = False) ->
     groups = [np.flatnonzero(~paid)] if (~paid).any() else []
     later = np.flatnonzero(paid)
     places = limit - len(groups)
-    if len(later) and places < 1:
-        groups = [later[-1:]]
-    elif len(later):
-        groups += [later[g] for g in _windows(np.log(flops[later]), places)]
+    if len(later):
+        groups = groups if places > 0 else []
+        width = _WINDOW_LOG if fresh and len(later) > _LOG else _WINDOW
+        groups += [later[g] for g in _windows(np.log(flops[later]), max(places, 1), width)]
     return ThinCurve(
         np.array([np.exp(np.log(flops[g]).mean()) if flops[g[0]] > 0 else 0.0 for g in groups]),
         np.array([value[g].mean() for g in groups]),
@@ -290,19 +292,17 @@ def thin(curve: Curve, limit: int = POINTS_PER_CURVE, *, fresh: bool = False) ->
     )
 
 
-def _windows(position: FloatArray, places: int) -> list[npt.NDArray[np.intp]]:
+def _windows(position: FloatArray, places: int, width: float) -> list[npt.NDArray[np.intp]]:
     """Indices of what is averaged at each of at most ``places`` places, which share no measurement."""
     distinct, label = np.unique(position, return_inverse=True)
     if len(distinct) <= places:
         return [np.flatnonzero(label == k) for k in range(len(distinct))]
-    if places == 1:
-        return [np.flatnonzero(position == distinct[-1])]
-    even = np.linspace(distinct[0], distinct[-1], places)
+    even = np.linspace(distinct[0], distinct[-1], places) if places > 1 else distinct[-1:]
     nearest = np.unique(np.abs(distinct[:, None] - even).argmin(axis=0))
     centres = distinct[nearest]
     # Every measurement belongs to the centre nearest to it, and counts where it is near enough.
     owner = np.abs(position[:, None] - centres).argmin(axis=1)
-    near = np.abs(position - centres[owner]) <= _WINDOW / 2
+    near = np.abs(position - centres[owner]) <= width / 2
     return [np.flatnonzero(near & (owner == k)) for k in range(len(centres))]
 
 

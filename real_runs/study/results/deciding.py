@@ -61,7 +61,5 @@ class Decider:
         """Whether ``records`` lead to the whole grid's model and regime, and to a ρ inside its 90 % interval of ρ*."""
         mine, whole = self.decide(records), self.whole
         star = whole.view.rho_star
-        return (mine.model, mine.regime) == (
-            whole.model,
-            whole.regime,
-        ) and star.lo <= mine.view.best_rho <= star.hi
+        same = mine.model == whole.model and mine.regime == whole.regime
+        return same and star.lo <= mine.view.best_rho <= star.hi

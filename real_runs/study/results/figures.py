@@ -75,12 +75,7 @@ def _axes(rows: int, columns: int, size: tuple[float, float], **share: Any) -> t
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(size[0] * columns, size[1] * rows),
-        squeeze=False,
-        layout="constrained",
-        **share,
+        rows, columns, figsize=(size[0] * columns, size[1] * rows), squeeze=False, layout="constrained", **share
     )
     for ax in axes.ravel():
         ax.spines[["top", "right"]].set_visible(False)
@@ -190,10 +185,7 @@ def _against(rows: Sequence[Found], title: str) -> Figure | None:
     figure, axes = _axes(1, len(targets), (2.9, 2.8))
     for ax, target in zip(axes[0], targets, strict=True):
         mine = [r for r in rows if r["target"] == target]
-        ends = [
-            min(min(r["lo"], r["measured"]) for r in mine),
-            max(max(r["hi"], r["measured"]) for r in mine),
-        ]
+        ends = [min(min(r["lo"], r["measured"]) for r in mine), max(max(r["hi"], r["measured"]) for r in mine)]
         ax.plot(ends, ends, color=GREY, linewidth=0.8)
         for k, model in enumerate(models):
             for inside, mark in ((True, MARKS[k]), (False, "x")):
@@ -201,10 +193,7 @@ def _against(rows: Sequence[Found], title: str) -> Figure | None:
                 if not part:
                     continue
                 x, y = [r["mean"] for r in part], [r["measured"] for r in part]
-                reach = [
-                    [max(r["mean"] - r["lo"], 0) for r in part],
-                    [max(r["hi"] - r["mean"], 0) for r in part],
-                ]
+                reach = [[max(r["mean"] - r["lo"], 0) for r in part], [max(r["hi"] - r["mean"], 0) for r in part]]
                 ax.errorbar(x, y, xerr=reach, fmt=mark, color=COLOURS[k], markersize=3.5, elinewidth=0.35)
         ax.set_title(target, fontsize=9)
         ax.set_xlabel("predicted [90 %]", fontsize=9)

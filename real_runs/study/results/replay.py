@@ -38,12 +38,8 @@ from real_runs.study.results.statistics import share_of
 
 HORIZON = 0.5
 PEER_SIZES = (1 / 3, 1.0)
-CHECKPOINTS = (
-    1 / 8,
-    1 / 4,
-    3 / 8,
-    1 / 2,
-)  # shares of the grid's FLOPs at which the planner's own decision is asked for
+# Shares of the grid's FLOPs at which the planner's own decision is asked for.
+CHECKPOINTS = (1 / 8, 1 / 4, 3 / 8, 1 / 2)
 
 
 @dataclass(frozen=True)

@@ -191,10 +191,7 @@ def appendix(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     text = tables.differences(away["tuned"], what)
     text += "\n\nMin-max normalisation moves no optimum, so these hold for native rewards as they are and normalised."
     out["rewards"] = ("Reward systems against sparse, tuned rates", text)
-    out["rewards fixed"] = (
-        "Reward systems against sparse, fixed rate",
-        tables.differences(away["fixed"], what),
-    )
+    out["rewards fixed"] = ("Reward systems against sparse, fixed rate", tables.differences(away["fixed"], what))
     both_ways = tables.differences(away["more"], what)
     if away["more"]:
         both_ways += "\n\n" + tables.peaks(both["more"])
@@ -202,10 +199,7 @@ def appendix(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     moved = tables.differences(found["tuned_and_fixed"], "ρ* tuned minus ρ* fixed")
     out["tuning"] = ("What tuning the rate moves", moved)
     out["targets"] = ("Do targets disagree?", tables.disagreement(found["disagreement"]))
-    out["spending"] = (
-        "Shares and steps at the optimum",
-        tables.spending(found["spending"], found["larger_fewer"]),
-    )
+    out["spending"] = ("Shares and steps at the optimum", tables.spending(found["spending"], found["larger_fewer"]))
     out["learning"] = (
         "Ends of the range",
         tables.learning(found["learning"]["ends"], arms=found["learning"]["arms"]),

@@ -17,15 +17,7 @@ def same_regime(found: Row) -> str:
     if not found["trials"]:
         return "Missing: no slice with pilots yet."
     rows = [
-        [
-            r["target"],
-            r["scope"],
-            r["method"],
-            r["trials"],
-            r["slices"],
-            share(r["right"]),
-            share(r["as_good"]),
-        ]
+        [r["target"], r["scope"], r["method"], r["trials"], r["slices"], share(r["right"]), share(r["as_good"])]
         for r in found["rates"]
     ]
     head = ["target", "scope", "method", "trials", "slices", "same regime [95 %]", "or as good [95 %]"]
@@ -140,13 +132,7 @@ def calibration(found: Row) -> str:
     for target, rows in found["anatomy"].items():
         inside = table(["axis", "value", *head], [[r["axis"], _value(r), *line(r)] for r in rows])
         far = [
-            [
-                *slice_cells(r),
-                f"{r['rho']:g}",
-                f"{r['z']:.1f}",
-                f"{r['measured']:.3f}",
-                f"{r['predicted']:.3f}",
-            ]
+            [*slice_cells(r), f"{r['rho']:g}", f"{r['z']:.1f}", f"{r['measured']:.3f}", f"{r['predicted']:.3f}"]
             for r in found["furthest"].get(target, ())
         ]
         inside += "\n\n" + table([*SLICE, "ρ", "mean z", "measured", "predicted"], far)
@@ -275,14 +261,5 @@ def prior(variants: Sequence[Row]) -> str:
         for v in variants
         for p in v["peaks"]
     ]
-    second = [
-        "knowing",
-        *SLICE,
-        "target",
-        "measured ρ*",
-        "prior's ρ* [90 %]",
-        "inside",
-        "lost",
-        "correlation",
-    ]
+    second = ["knowing", *SLICE, "target", "measured ρ*", "prior's ρ* [90 %]", "inside", "lost", "correlation"]
     return table(head, rows) + folded("Every slice", table(second, lines))
