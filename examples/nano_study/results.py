@@ -3,7 +3,7 @@
     python examples/nano_study/results.py STORE ... --out examples/nano_study/results
 
 STORE is a folder of records (`records/` under the `--out` of `race study run`) or a packed study (.jsonl.gz); several
-are read together. Tuned rates come from the tuning runs if these are there, else from --rates or the pack. Only
+are read together. The rates that the stages used come from --rates or the pack, else from the tuning runs. Only
 records are read, and with --jobs the ledgers of the jobs folder. RESULTS.md has the answers and the tables at the main
 budget and LoRA rank, and keeps the words that people wrote around its generated blocks; APPENDIX.md has every table.
 """

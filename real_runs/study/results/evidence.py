@@ -36,7 +36,9 @@ class StudyRecords:
     foreign
         Ids of records that no stage of the study knows.
     rates
-        The tuned rates; ``None`` until tuning is over, unless given.
+        The tuned rates that the stages used: those given, or what tuning chose; ``None`` until tuning is over.
+    chosen
+        What the tuning runs at hand choose; ``None`` until all are there.
     """
 
     study: Study
@@ -44,10 +46,11 @@ class StudyRecords:
     failed: tuple[PilotRecord, ...]
     foreign: tuple[str, ...]
     rates: Rates | None
+    chosen: Rates | None = None
 
     @classmethod
     def sort(cls, study: Study, records: Iterable[PilotRecord], *, rates: Rates | None = None) -> StudyRecords:
-        """Sort records; ``rates`` are those that tuning chose, where its own records are not among them."""
+        """Sort records; ``rates`` are those that the stages used, by default what tuning chose."""
         finished: dict[str, PilotRecord] = {}
         failed = []
         for record in sorted(records, key=lambda r: r.id):
@@ -57,11 +60,11 @@ class StudyRecords:
                 finished[_run_of(record.id)] = record
         ended = {**{_run_of(r.id): r for r in failed}, **finished}
         tuning = tuning_runs(study)
-        if tuning and all(run.id in ended for run in tuning):
-            rates = tuned_rates(study, tuning, ended)
+        complete = bool(tuning) and all(run.id in ended for run in tuning)
+        chosen = tuned_rates(study, tuning, ended) if complete else None
         names = {stage.name for stage in study.stages} | {TUNING_STAGE}
         foreign = tuple(r for r, record in finished.items() if not names & set(stages_of(record)))
-        return cls(study, finished, tuple(failed), foreign, rates)
+        return cls(study, finished, tuple(failed), foreign, rates or chosen, chosen)
 
     def stage(self, *names: str) -> list[PilotRecord]:
         """Finished runs of any of these stages, each once."""

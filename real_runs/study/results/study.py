@@ -90,6 +90,7 @@ def evaluate(
         "partial_slices": [dict(vars(k)) | {"arms": len(r.rhos)} for k, r in tuned.items() if k not in whole],
         "integrity": integrity.check(evidence, jobs).to_dict(),
         "rates": evidence.rates.to_dict() if evidence.rates else None,
+        "rates_chosen": evidence.chosen.to_dict() if evidence.chosen else None,
         "curves": {t: {"tuned": optima.curves(tuned, t), "fixed": optima.curves(fixed, t)} for t in every},
         "peaks": {
             "tuned": optima.peaks(whole, every, rungs, draws=effort.draws),
@@ -176,7 +177,7 @@ def appendix(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Every table with its title, for `page.update`."""
     out = {
         "integrity": ("Runs", tables.integrity(found["integrity"])),
-        "rates": ("Tuned learning rates", tables.rates(found["rates"])),
+        "rates": ("Tuned learning rates", tables.rates(found["rates"], found["rates_chosen"])),
     }
     for target, rows in found["curves"].items():
         out[f"curves {target}"] = (f"IsoFLOP curves: {target}", tables.curves(rows["tuned"], rows["fixed"]))

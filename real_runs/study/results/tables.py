@@ -55,16 +55,24 @@ def integrity(found: Row) -> str:
     return table(head, rows) + "\n\nA run may belong to several stages.\n\n" + table(["check", "found"], checks)
 
 
-def rates(found: Row | None) -> str:
-    """Tuned learning rates and what was compared."""
+def rates(found: Row | None, chosen: Row | None) -> str:
+    """Learning rates that the stages used, what was compared, and what tuning runs at hand say where that differs."""
     if found is None:
         return "Missing: tuning is not over."
+    head = ["model", "update ratio", "tuned rate", "pass@1 by rate (multiples of the size's default)"]
+    again = {(m, a): entry for m, by_ratio in (chosen or {}).items() for a, entry in by_ratio.items()}
+    if differ := again and again != {(m, a): entry for m, by_ratio in found.items() for a, entry in by_ratio.items()}:
+        head += ["tuned again", "pass@1 by rate"]
     rows = []
     for model, by_ratio in found.items():
         for ratio, entry in by_ratio.items():
-            means = ", ".join(f"{rate}: {value:.3f}" for rate, value in entry["means"].items())
-            rows.append([model, ratio, f"{entry['best']:g}", means])
-    return table(["model", "update ratio", "tuned rate", "pass@1 by rate (multiples of the size's default)"], rows)
+            entries = [entry, again[model, ratio]] if differ else [entry]
+            rows.append([model, ratio, *(cell for e in entries for cell in (f"{e['best']:g}", _means(e)))])
+    return table(head, rows)
+
+
+def _means(entry: Row) -> str:
+    return ", ".join(f"{rate}: {value:.3f}" for rate, value in entry["means"].items())
 
 
 def curves(tuned: Sequence[Row], fixed: Sequence[Row]) -> str:

@@ -10,8 +10,8 @@ import pytest
 
 from race.errors import InvalidInput
 from race.records import Health, PilotRecord
-from real_runs.study import Study
-from real_runs.study.results import integrity
+from real_runs.study import Rates, Study
+from real_runs.study.results import integrity, tables
 from real_runs.study.results.evidence import StudyRecords, cut, points_of, relative, slice_key
 from real_runs.study.results.response import responses
 from tests.real_runs.study.results.made import TEXT, made_records, made_study
@@ -64,6 +64,21 @@ def test_what_is_missing_is_counted_and_rates_wait_for_tuning(
     checked = integrity.check(found)
     assert checked.planned["main"] - sum(checked.statuses["main"].values()) == 20
     assert "tuning" not in checked.statuses
+
+
+def test_rates_that_the_stages_used_stay_when_tuning_runs_say_otherwise(
+    study: Study, records: list[PilotRecord], evidence: StudyRecords
+) -> None:
+    assert evidence.rates is not None
+    assert evidence.chosen == evidence.rates
+    used = Rates({m: dict.fromkeys(by, 0.125) for m, by in evidence.rates.table.items()}, evidence.rates.scores)
+    found = StudyRecords.sort(study, records, rates=used)
+    assert found.rates is used
+    assert found.chosen == evidence.rates
+    same, other = (tables.rates(e.rates.to_dict(), e.chosen.to_dict()) for e in (evidence, found))  # type: ignore[union-attr]
+    assert "tuned again" not in same
+    assert "tuned again" in other
+    assert other.count("| 0.125 |") == 6  # three models, two update ratios
 
 
 def test_a_try_that_failed_is_no_run_and_its_repeat_is(study: Study, records: list[PilotRecord]) -> None:
