@@ -175,7 +175,7 @@ def read_pack(path: str | Path) -> Pack:
 def packaged() -> dict[str, Path]:
     """Name to file, of the studies that ship with the package."""
     folder = Path(str(files("race.data")))
-    return {path.name.removesuffix(SUFFIX): path for path in sorted(folder.glob(f"*{SUFFIX}"))}
+    return dict(sorted((path.name.removesuffix(SUFFIX), path) for path in folder.glob(f"*{SUFFIX}")))
 
 
 def packaged_study(name: str) -> Pack:
