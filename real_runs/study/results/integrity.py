@@ -21,6 +21,8 @@ class Integrity:
 
     Attributes
     ----------
+    runs
+        Runs that came to an end, each once.
     planned, statuses
         Runs by stage, and of those there by health status.
     foreign
@@ -37,6 +39,7 @@ class Integrity:
         Runs whose file is not in the folder.
     """
 
+    runs: int
     planned: dict[str, int]
     statuses: dict[str, dict[str, int]]
     failed: dict[str, int]
@@ -70,6 +73,7 @@ def check(evidence: StudyRecords, jobs: Path | None = None) -> Integrity:
     least = min(used, key=lambda i: used[i], default=None)
     found = {r.id: _ledger_agrees(r, jobs) for r in runs} if jobs is not None else {}
     return Integrity(
+        runs=len(runs),
         planned=evidence.planned(),
         statuses={stage: dict(sorted(count.items())) for stage, count in sorted(statuses.items())},
         failed=dict(Counter(stage for r in evidence.failed for stage in stages_of(r))),

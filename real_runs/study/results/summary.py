@@ -71,10 +71,9 @@ def answers(found: Found) -> str:
 
 
 def _runs(checks: Found) -> list[list[Any]]:
-    runs = sum(sum(kinds.values()) for stage, kinds in checks["statuses"].items())
     ledgers = f"{checks['ledgers']} read, {len(checks['unequal_ledgers'])} disagree"
     return [
-        ["runs there, of all stages (one may belong to several)", runs],
+        ["runs there", checks["runs"]],
         ["runs over their budget", len(checks["overruns"])],
         ["ledgers against records", ledgers],
     ]
