@@ -1,13 +1,14 @@
 """Is the posterior as sure as it may be? Its own errors on settings left out say, and widen it where it is not.
 
-    z_g^2    = mean over the ends of group g's curves of  (measured - predicted from all other groups)^2 / variance
+    z_g^2    = mean over targets and budgets of  (mean measured end - predicted from all other groups)^2 / its variance
     lambda^2 = max(1, (n0 + sum_g min(z_g^2, 9)) / (n0 + groups)),     n0 = 5
 
 A group is one setting (model, reward, update fraction, recipe) at all budgets and seeds: seeds of one setting foretell
-each other however wrong the model is. Where the posterior is right z^2 is 1 on average and lambda stays near 1; where
-measurements lie farther from their predictions than stated, all its standard deviations are multiplied by lambda.
-Metrology does the same with measurements that disagree (the Birge ratio, Birge 1932). For a Gaussian process it is
-exactly the posterior under a prior and a noise that are lambda times as wide as believed, which have the same mean.
+each other however wrong the model is, and their mean has little noise to hide behind. Where the posterior is right z^2
+is 1 on average and lambda stays near 1; where measurements lie farther from their predictions than stated, all its
+standard deviations are multiplied by lambda. Metrology does the same with measurements that disagree (the Birge ratio,
+Birge 1932). For a Gaussian process it is exactly the posterior under a prior and a noise that are lambda times as wide
+as believed, which have the same mean.
 
 Three things keep it modest: n0 groups that were predicted well are believed in before any is seen, so that two or three
 pilots change little; no group counts for more than three standard deviations, since a single odd run has a larger noise
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from surrogate.kernels import BUDGET
 from surrogate.left_out import LeftOut, shares
 from surrogate.points import Data, FloatArray, IntArray
 from surrogate.posterior import Component
@@ -49,14 +51,24 @@ def errors_left_out(components: tuple[Component, ...], weights: FloatArray, data
         told = [view.predict(group) for view in views]
         share = shares(told, components, weights)
         ends = np.flatnonzero(np.isin(group, _ends(data)))
-        mean, second = np.zeros(len(ends)), np.zeros(len(ends))
+        average = _averages(data, group[ends])
+        mean, second = np.zeros(len(average)), np.zeros(len(average))
         for forecast, weight in zip(told, share, strict=True):
-            means = forecast.means[:, ends]
+            means = forecast.means[:, ends] @ average.T
             mean += weight * (forecast.weights @ means)
-            second += weight * (forecast.variances[ends] + forecast.weights @ means**2)
+            noise = np.einsum("ai,ij,aj->a", average, forecast.covariance[np.ix_(ends, ends)], average)
+            second += weight * (noise + forecast.weights @ means**2)
         variance = np.maximum(second - mean**2, 1e-12)
-        out.append(float(np.mean((data.latent[group][ends] - mean) ** 2 / variance)))
+        out.append(float(np.mean((average @ data.latent[group][ends] - mean) ** 2 / variance)))
     return np.array(out)
+
+
+def _averages(data: Data, ends: IntArray) -> FloatArray:
+    """Weights that average the ends of one target and nearly one budget, shape (averages, ends)."""
+    key = np.column_stack([data.target[ends], np.round(data.x[ends, BUDGET], 1)])
+    _, which = np.unique(key, axis=0, return_inverse=True)
+    member = np.asarray(which).ravel() == np.arange(which.max() + 1)[:, None]
+    return np.asarray(member / member.sum(axis=1, keepdims=True))
 
 
 def settings_of(data: Data) -> list[IntArray]:

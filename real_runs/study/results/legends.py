@@ -26,15 +26,16 @@ LEGENDS = {
         "out: accuracy on the newest rollouts minus held-out pass@1."
     ),
     "regimes": (
-        "Pilots are recorded runs stopped near a tenth of the budget, one per setting, and share no run "
-        "with the truth. As good: a regime with a bootstrap probability of at least 0.1. Trials of one "
+        "Pilots are recorded runs stopped at the evaluation nearest to a tenth of the budget, one per setting; they share "
+        "no run with the truth. As good: a regime with a bootstrap probability of at least 0.1. Trials of one "
         "slice share their truth, so the intervals are for trials, not for slices."
     ),
     "calibration": (
         "Every run predicted from all other settings, with an interval for a single fresh run. z: "
         "standardised latent error (sd 1 if intervals are right). Noise sd stated / seed sd measured: "
         "latent spread between runs of one setting, as the surrogate believes and as the runs show. "
-        "Widened: factor that the surrogate put on its own intervals."
+        "Widened: factor that the surrogate put on its own intervals. Of setting means: the mean over the seeds of a "
+        "setting, with an interval for such a mean."
     ),
     "replay": (
         "As good: an arm whose mean differs from the best one's by no more than the grid's own noise (95 % "

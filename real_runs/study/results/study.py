@@ -170,7 +170,7 @@ def blocks(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """The short page, for `page.update`: answers first, then the tables at the main budget and LoRA rank."""
     every = appendix(summary.trimmed(found))
     out = {"answers": ("In short", summary.answers(found))}
-    return out | {name: (every[name][0], unfolded(every[name][1])) for name in SHORT}
+    return out | {name: (every[name][0], unfolded(every[name][1])) for name in SHORT if name in every}
 
 
 def appendix(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -193,10 +193,9 @@ def appendix(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     text += "\n\nMin-max normalisation moves no optimum, so these hold for native rewards as they are and normalised."
     out["rewards"] = ("Reward systems against sparse, tuned rates", text)
     out["rewards fixed"] = ("Reward systems against sparse, fixed rate", tables.differences(away["fixed"], what))
-    both_ways = tables.differences(away["more"], what)
     if away["more"]:
-        both_ways += "\n\n" + tables.peaks(both["more"])
-    out["rewards more"] = ("Reward systems against sparse, with the runs added later", both_ways)
+        both_ways = tables.differences(away["more"], what) + "\n\n" + tables.peaks(both["more"])
+        out["rewards more"] = ("Reward systems against sparse, with the runs added later", both_ways)
     moved = tables.differences(found["tuned_and_fixed"], "ρ* tuned minus ρ* fixed")
     out["tuning"] = ("What tuning the rate moves", moved)
     out["targets"] = ("Do targets disagree?", tables.disagreement(found["disagreement"]))

@@ -51,12 +51,13 @@ def answers(found: Found) -> str:
         if r["method"] == "race" and r["target"] in SHOWN:
             told = f"{share(r['right'])}; or as good {share(r['as_good'])}"
             told += f"; {r['trials']} trials of {r['slices']} slices"
-            rows.append([f"regime named from pilots at a tenth of the budget, {r['target']}, {r['scope']}", told])
+            rows.append([f"regime named from small pilots, {r['target']}, {r['scope']}", told])
     seen = set()
     for r in found["calibration"]["rows"]:
         if r["runs"] and r["target"] not in seen:
             seen.add(r["target"])
-            told = f"{share(r['coverage'])}, {r['runs']} runs of {r['settings']} settings"
+            told = f"{share(r['coverage'])}, {r['runs']} runs; of the means of {r['settings']} settings "
+            told += share(r.get("means_covered"))
             rows.append([f"coverage of 90 % intervals leaving one setting out, {r['target']}", told])
     for r in found["replay"]["rows"]:
         told = f"same arm {share(r['arm_by_half'])}; as good an arm {share(r['arm_as_good_by_half'])}"

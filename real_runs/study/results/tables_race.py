@@ -52,7 +52,9 @@ def same_regime(found: Row) -> str:
         "RACE",
         "best pilot arm",
     ]
-    return table(head, rows) + folded("Every trial", table(second, lines))
+    sizes = [t["pilot_share"] for t in found["trials"]]
+    note = f"Pilots had {min(sizes):.2f} to {max(sizes):.2f} of the budget each."
+    return f"{table(head, rows)}\n\n{note}" + folded("Every trial", table(second, lines))
 
 
 def ranks(found: Row) -> str:
@@ -96,6 +98,7 @@ def calibration(found: Row) -> str:
         "runs",
         "settings",
         "coverage of 90 % [95 %]",
+        "of setting means",
         "RMSE",
         "bias",
         "spread",
@@ -116,6 +119,7 @@ def calibration(found: Row) -> str:
             r["runs"],
             r["settings"],
             share(r["coverage"]),
+            share(r.get("means_covered")),
             *digits,
             f"{r['z_mean']:.2f}",
             f"{r['z_sd']:.2f}",
@@ -197,7 +201,22 @@ def replay(found: Row) -> str:
         )
         + f"\n\n{note}\n\n"
         + table(head, rows)
+        + "\n\nRace's decision by half of the grid's FLOPs, replays by reward system:\n\n"
+        + _by_reward(found)
     )
+
+
+def _by_reward(found: Row) -> str:
+    rewards = sorted({g["reward"] for g in found["grids"]})
+    rows = []
+    for method, size in sorted({(r["method"], r["size"]) for r in found["runs"] if "decision" in r}, key=str):
+        row: list[Any] = [method, None if size is None else f"{size:.2f} C"]
+        for reward in rewards:
+            mine = [r for r in found["runs"] if (r["method"], r["size"], r["reward"]) == (method, size, reward)]
+            asked = [r["decision"] for r in mine if "decision" in r]
+            row.append(f"{sum(reached <= 0.5 for reached in asked)} of {len(asked)}")
+        rows.append(row)
+    return table(["method", "run size", *rewards], rows)
 
 
 def _reached(row: Row, question: str) -> tuple[Any, str | None]:
