@@ -86,7 +86,7 @@ _FIELDS: dict[str, Any] = {
         ),
     ],
     "learning_rate": Annotated[
-        float | None, _option("--learning-rate", help="Relative to the tuned rate; costs nothing.")
+        float | None, _option("--learning-rate", help="Relative to the tuned rate (nano ladder: the default one).")
     ],
 }
 _RECIPE_WORDS = {"reward", "lora", *_FIELDS}

@@ -26,8 +26,8 @@ LEGENDS = {
         "out: accuracy on the newest rollouts minus held-out pass@1."
     ),
     "regimes": (
-        "Pilots are recorded runs stopped at the evaluation nearest to a tenth of the budget, one per setting; they share "
-        "no run with the truth. As good: a regime with a bootstrap probability of at least 0.1. Trials of one "
+        "Pilots are recorded runs stopped at the evaluation nearest to a tenth of the budget, one per setting; they "
+        "share no run with the truth. As good: a regime with a bootstrap probability of at least 0.1. Trials of one "
         "slice share their truth, so the intervals are for trials, not for slices."
     ),
     "calibration": (
