@@ -241,7 +241,7 @@ def _picked(runs: Sequence[StudyRun], tuning: Sequence[StudyRun], only: Sequence
         if name not in known:
             raise InvalidInput(
                 f"only: found {name!r}, which is no run of this study (runs with tuned rates have their names once "
-                "tuning is done); race study cost FILE lists them"
+                "tuning is done); race study cost FILE --json lists them"
             )
     tuned = {run.id for run in tuning}
     return [known[name] for name in only if name not in tuned]
