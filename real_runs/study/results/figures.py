@@ -83,6 +83,17 @@ def _axes(rows: int, columns: int, size: tuple[float, float], **share: Any) -> t
     return figure, axes
 
 
+def _legend(figure: Figure, ax: Any, models: Sequence[str]) -> None:
+    """One legend below all panels, models by size: inside a panel it would lie on what is shown."""
+    by_label = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    shown = [m for m in models if m in by_label]
+    _below(figure, [by_label[m] for m in shown], shown)
+
+
+def _below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    figure.legend(handles, labels, loc="outside lower center", ncols=max(len(labels), 1), frameon=False, fontsize=8)
+
+
 def isoflop(found: Found) -> Figure | None:
     """Final value over ρ per reward system: means and seeds; the fixed rate thin and hollow."""
     rows = _main(found["curves"].get("pass@1", {}).get("tuned", []))
@@ -104,8 +115,8 @@ def isoflop(found: Found) -> Figure | None:
     for j, reward in enumerate(rewards):
         axes[0, j].set_title(reward, fontsize=9)
         axes[-1, j].set_xlabel("update fraction ρ", fontsize=9)
-    axes[0, 0].legend(frameon=False, fontsize=7)
-    figure.suptitle(f"{format_flops(budget)} FLOPs, tuned rate (thin: fixed rate)", fontsize=10)
+    _legend(figure, axes[0, 0], models)
+    figure.suptitle(f"{format_flops(budget)} FLOPs, tuned rate (thin and hollow: fixed rate; dots: seeds)", fontsize=10)
     return figure
 
 
@@ -144,7 +155,8 @@ def rho_star(found: Found) -> Figure | None:
         ax.axvline(0.5, color=GREY, linewidth=0.8, linestyle=":")
     axes[0, 0].set_yticks(range(len(rewards)), rewards)
     axes[0, 0].invert_yaxis()
-    axes[0, 0].legend(frameon=False, fontsize=7)
+    _legend(figure, axes[0, 0], models)
+    figure.suptitle("Right of the dotted line: update-heavy. A mark at an end of the grid is no vertex.", fontsize=9)
     return figure
 
 
@@ -186,7 +198,7 @@ def _against(rows: Sequence[Found], title: str) -> Figure | None:
     for ax, target in zip(axes[0], targets, strict=True):
         mine = [r for r in rows if r["target"] == target]
         ends = [min(min(r["lo"], r["measured"]) for r in mine), max(max(r["hi"], r["measured"]) for r in mine)]
-        ax.plot(ends, ends, color=GREY, linewidth=0.8)
+        ax.plot(ends, ends, color=GREY, linewidth=0.8, zorder=4)
         for k, model in enumerate(models):
             for inside, mark in ((True, MARKS[k]), (False, "x")):
                 part = [r for r in mine if r["model"] == model and r["covered"] == inside]
@@ -194,13 +206,15 @@ def _against(rows: Sequence[Found], title: str) -> Figure | None:
                     continue
                 x, y = [r["mean"] for r in part], [r["measured"] for r in part]
                 reach = [[max(r["mean"] - r["lo"], 0) for r in part], [max(r["hi"] - r["mean"], 0) for r in part]]
-                ax.errorbar(x, y, xerr=reach, fmt=mark, color=COLOURS[k], markersize=3.5, elinewidth=0.35)
+                # Those outside are what one looks for: on top, and the others faint.
+                look = {"alpha": 0.35, "markersize": 2.5} if inside else {"alpha": 1.0, "markersize": 4.5, "zorder": 3}
+                ax.errorbar(x, y, xerr=reach, fmt=mark, color=COLOURS[k], elinewidth=0.35, **look)
         ax.set_title(target, fontsize=9)
         ax.set_xlabel("predicted [90 %]", fontsize=9)
     axes[0, 0].set_ylabel("measured", fontsize=9)
     for k, model in enumerate(models):
         axes[0, 0].plot([], [], MARKS[k], color=COLOURS[k], markersize=3.5, label=model)
-    axes[0, 0].legend(frameon=False, fontsize=7)
+    _legend(figure, axes[0, 0], models)
     figure.suptitle(title, fontsize=10)
     return figure
 
@@ -241,14 +255,19 @@ def replay(found: Found) -> Figure | None:
             if mine:
                 reached = np.array([np.inf if v is None else v for v in mine])
                 dash, width = _STYLES[method]
+                colour, label = COLOURS[::-1][number % len(COLOURS)], _with_size(method, chosen[method])
                 ax.plot(at, (reached[None, :] <= at[:, None]).mean(axis=1), linestyle=dash, linewidth=width,
-                        color=COLOURS[::-1][number % len(COLOURS)], label=method)  # fmt: skip
+                        color=colour, label=label)  # fmt: skip
         ax.set_title(title, fontsize=9)
         ax.set_xlabel("share of the grid's FLOPs", fontsize=9)
         ax.set_ylim(0, 1.02)
     axes[0, 0].set_ylabel("replays decided for good", fontsize=9)
-    axes[0, 0].legend(frameon=False, fontsize=7)
+    _below(figure, *axes[0, 0].get_legend_handles_labels())
     return figure
+
+
+def _with_size(method: str, size: float | None) -> str:
+    return method if size is None else f"{method}, runs of {size:.2g} C"
 
 
 DRAWINGS: dict[str, Callable[[Found], Any]] = {
