@@ -45,12 +45,12 @@ def errors_left_out(components: tuple[Component, ...], weights: FloatArray, data
     groups = settings_of(data)
     if len(groups) < 2:
         return np.empty(0)
-    views = [LeftOut(component) for component in components]
+    views, last = [LeftOut(component) for component in components], _ends(data)
     out = []
     for group in groups:
         told = [view.predict(group) for view in views]
         share = shares(told, components, weights)
-        ends = np.flatnonzero(np.isin(group, _ends(data)))
+        ends = np.flatnonzero(np.isin(group, last))
         average = _averages(data, group[ends])
         mean, second = np.zeros(len(average)), np.zeros(len(average))
         for forecast, weight in zip(told, share, strict=True):

@@ -160,7 +160,7 @@ def gather_report(asked: Asked, *, saved: str, interactive: bool = True) -> tupl
         fitted = Surrogate.fit(
             records, ladder=rungs, recipe=recipe, targets=_targets(records, asked.target), seed=asked.seed
         )
-    first = split_targets(asked.target) if asked.target is not None else list(preferred(fitted.targets))
+    first = split_targets(asked.target) if asked.target is not None else preferred(fitted.targets)
     space = PilotSpace.build(
         rungs,
         budget=flops,

@@ -15,6 +15,7 @@ import numpy as np
 from race.reports.figures import COLOURS, DASHES, GREY, MARKS
 from race.units import format_flops
 from real_runs.study.results.replay import METHODS
+from real_runs.study.results.summary import most_common
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,8 +68,8 @@ def _models(rows: Sequence[Found]) -> list[str]:
 
 def _main(rows: Sequence[Found]) -> list[Found]:
     """Rows at the budget and rank that most have."""
-    keys = [(r["budget"], r["rank"]) for r in rows]
-    return [r for r in rows if (r["budget"], r["rank"]) == max(set(keys), key=keys.count)] if keys else []
+    at = most_common(rows)
+    return [r for r in rows if (r["budget"], r["rank"]) == at]
 
 
 def _axes(rows: int, columns: int, size: tuple[float, float], **share: Any) -> tuple[Figure, Any]:

@@ -70,9 +70,8 @@ def evaluate(
     every = [*asked, *(t for t in DIFFICULTIES if t in evidence.study.targets)]
     told("frontiers")
     tuned = responses(evidence.tuned, every)
-    more = {
-        k: r for k, r in responses([*evidence.tuned, *evidence.later], every).items() if _more_runs(r, tuned.get(k))
-    }
+    later = {slice_key(r) for r in evidence.later}
+    more = {k: r for k, r in responses([*evidence.tuned, *evidence.later], every).items() if k in later}
     fixed_stages = [s.name for s in evidence.study.stages if s.rate != "tuned"]
     fixed = responses(evidence.stage(*fixed_stages), every)
     # Half a grid has its optimum at an end: nothing is said about one until all its arms are there.
@@ -122,10 +121,6 @@ def evaluate(
         ],
         "replay": _replay(complete, evidence, effort, told),
     }
-
-
-def _more_runs(response: Response, before: Response | None) -> bool:
-    return before is None or sum(map(len, response.runs)) > sum(map(len, before.runs))
 
 
 def _main_rank(slices: dict[SliceKey, Response]) -> dict[SliceKey, Response]:

@@ -16,7 +16,12 @@ PAIRS = (("native", "pass@1"), ("judge", "pass@1"))
 
 def main_slice(found: Found) -> tuple[int, int] | None:
     """Budget and LoRA rank of most slices."""
-    seen = Counter((r["budget"], r["rank"]) for r in found["peaks"]["tuned"])
+    return most_common(found["peaks"]["tuned"])
+
+
+def most_common(rows: Sequence[Found]) -> tuple[int, int] | None:
+    """Budget and LoRA rank that most rows have, the smaller budget of two; ``None`` of nothing."""
+    seen = Counter((r["budget"], r["rank"]) for r in rows)
     return max(seen, key=lambda at: (seen[at], -at[0])) if seen else None
 
 
